@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine with Python, pip and make: `make bench` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: bench test lint types arrows unit overhead conformance clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[run,dev]'
+	touch $(READY)
+
+bench: $(READY) ## run the default suite and print where the results are
+	$(BIN)/parbench run
+
+test: $(READY) lint types arrows unit ## everything that must hold before a commit (2 ranks, small cases)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+arrows: $(READY) ## imports point down only
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/python -m pytest -q -m 'not nightly and not gpu'
+
+overhead: $(READY) ## parbench's ddp beside the same loop written by hand, interleaved
+	$(BIN)/python -m pytest -q -s tests/benchmarks --benchmark-enable --benchmark-only
+
+conformance: $(READY) ## everything through every law at every world size
+	$(BIN)/python -m pytest -q -m nightly
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .benchmarks

@@ -1,0 +1,77 @@
+"""A Case is one cell in one fresh launch: what is to be measured, and what has been so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parbench.launch.messages import Judged
+from parbench.record import Agreement, Chosen, Failure, Status, WarmUp
+from parbench.session import RoundSamples
+from parbench.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One cell in one fresh launch.
+
+    Attributes:
+        cell: position of the cell in the sweep.
+        repeat: which fresh launch of it.
+        spec: what to measure.
+        spec_id: its name.
+    """
+
+    cell: int
+    repeat: int
+    spec: RunSpec
+    spec_id: str
+
+    @property
+    def label(self) -> str:
+        """The case in words, for people who watch."""
+        ranks = "1 rank" if self.spec.world_size == 1 else f"{self.spec.world_size} ranks"
+        again = f", launch {self.repeat + 1}" if self.spec.repeats > 1 else ""
+        return f"{self.spec.workload}/{self.spec.size} {self.spec.strategy}, {ranks}{again}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What is known of a case so far; filled in while its launch lives."""
+
+    case: Case
+    status: Status = "complete"
+    reason: str | None = None
+    failure: Failure | None = None
+    exit_code: int = 0
+    agreement: Agreement | None = None
+    warm_up: WarmUp | None = None
+    warm_up_rounds: list[RoundSamples] = field(default_factory=list)
+    rounds: list[RoundSamples] = field(default_factory=list)
+    held_out: Judged | None = None
+    startup_s: float | None = None
+    unit: str = "samples"
+    units_per_sample: int = 1
+    parameters: int = 0
+    period: int = 1
+    chosen: dict[str, Chosen] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    launch_kind: str = ""
+    launch_world_size: int = 0
+    interleaved_with: Sequence[str] = ()
+    logs: dict[str, str] = field(default_factory=dict)
+    teardown: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be measured."""
+        return self.status != "complete"
+
+    @property
+    def steps_done(self) -> int:
+        """Measured steps so far."""
+        return sum(r.steps for r in self.rounds)
+
+    def end(self, status: Status, reason: str, exit_code: int, failure: Failure | None = None) -> None:
+        """Note that the case ended early, and how."""
+        self.status, self.reason, self.exit_code, self.failure = status, reason, exit_code, failure

@@ -1,0 +1,70 @@
+"""The command line: `parbench run`, `list`, `show` and `doctor`.
+
+Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from parbench import __version__
+from parbench.cli.doctor import doctor
+from parbench.cli.listing import list_plugins
+from parbench.cli.run import EXAMPLES, run
+from parbench.cli.show import show
+from parbench.errors import ParbenchError
+
+app = typer.Typer(
+    name="parbench",
+    help="Compare ways of parallelising neural network training: which wins on this hardware, by how much, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: parbench run",
+)
+app.command("run", epilog=EXAMPLES)(run)
+app.command("list")(list_plugins)
+app.command("show")(show)
+app.command("doctor")(doctor)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"parbench {__version__}")
+        raise typer.Exit
+
+
+def main() -> int:
+    """Run the command line.
+
+    Returns:
+        The exit code; usage errors that typer finds leave by SystemExit with code 2.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show "µ" gets its number all the same.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="parbench")
+    except ParbenchError as error:
+        from parbench.report.words import lines
+
+        typer.echo(f"parbench: {lines(str(error))}", err=True)
+        return error.exit_code
+    except Exception:
+        typer.echo(
+            "parbench: this is a bug in parbench or in a plug-in; please report it with the text below and the output "
+            "of `parbench doctor --json`",
+            err=True,
+        )
+        raise
+    return 0

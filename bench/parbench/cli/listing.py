@@ -1,0 +1,68 @@
+"""`parbench list` says which strategies and workloads there are, and which of them are broken."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parbench.cli import output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from parbench.registry import Entry
+
+
+class Listed(StrEnum):
+    """What can be listed."""
+
+    STRATEGIES = "strategies"
+    WORKLOADS = "workloads"
+
+
+def list_plugins(
+    what: Annotated[Listed, typer.Argument(help="What to list.", show_default=False)],
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", metavar="FILE", help="List your own strategy or workload too.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """List strategies or workloads: name, what it is, arguments, and the paper it comes from."""
+    import msgspec
+
+    from parbench.registry import Registry
+
+    entries = Registry(plugin or []).describe("strategy" if what is Listed.STRATEGIES else "workload")
+    if as_json:
+        output.document(msgspec.json.encode({what.value: entries}))
+        return
+    output.results(_table(entries, strategies=what is Listed.STRATEGIES))
+    output.notes(entry.note for entry in entries if entry.note)
+
+
+def _table(entries: list[Entry], *, strategies: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from parbench.report.words import visible
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in ("name", "what it is", "arguments", "from"):
+        table.add_column(title, overflow="fold", no_wrap=title == "name")
+    for entry in entries:
+        summary = visible(entry.summary)
+        if entry.broken_reason is not None:
+            table.add_row(Text(entry.name), Text(f"broken: {visible(entry.broken_reason)}", style="red"), "", "")
+            continue
+        if strategies:
+            origin = f"{visible(entry.paper_title)} {visible(entry.paper_url)}".strip()
+        else:
+            summary += f" Sizes: {', '.join(map(visible, entry.sizes))}." if entry.sizes else ""
+            origin = visible(entry.source)
+        table.add_row(*map(Text, (entry.name, summary, ", ".join(map(visible, entry.arguments)), origin)))
+    return table

@@ -1,0 +1,45 @@
+"""Where the command line writes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# Without a terminal there is no width to fit; tables are read in logs and files.
+_WIDTH_OF_FILES = 120
+
+
+def console() -> Console:
+    """Return the console of results: stdout, in plain text where it is no terminal."""
+    from rich.console import Console
+
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, width=_WIDTH_OF_FILES)
+
+
+def results(*shown: RenderableType) -> None:
+    """Print results."""
+    out = console()
+    for one in shown:
+        out.print(one)
+
+
+def document(data: bytes) -> None:
+    """Print one JSON document, and nothing else, on stdout."""
+    typer.echo(data.decode().rstrip("\n"))
+
+
+def notes(sentences: Iterable[str]) -> None:
+    """Print sentences worth knowing on stderr, each once."""
+    from parbench.report.words import visible
+
+    for sentence in dict.fromkeys(sentences):
+        typer.echo(f"parbench: {visible(sentence)}", err=True)

@@ -1,0 +1,325 @@
+"""`parbench run` measures a suite: from a file, a workload's name, a stored record, or the default one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parbench.cli import output
+
+if TYPE_CHECKING:
+    from parbench.suite import Suite
+    from parbench.sweep import Outcome
+
+EXAMPLES = (
+    "[bold]Examples[/bold]\n\n"
+    "parbench run  (the default suite: under a minute)\n\n"
+    "parbench run digits -s single -s ddp -n 2 --steps 50\n\n"
+    "parbench run text -s 'ddp(bucket_cap_mb=1)' -s ddp --repeats 3\n\n"
+    "parbench run suite.toml --set run.steps=200 --dry-run\n\n"
+    "parbench run results/default/RUN/record.json  (the same cell again)\n\n"
+    "Exit codes: 0 ok, 2 refused, 3 something is missing, 4 a rank failed, 5 no progress, 6 not stored, 7 unreadable."
+)
+
+_WHAT = "What is computed"
+_HOW = "How it is measured"
+_WHERE = "Where it runs"
+_RESULTS = "Results"
+
+_Text = str | None
+
+
+def run(
+    what: Annotated[
+        _Text,
+        typer.Argument(
+            metavar="[SUITE.toml | WORKLOAD | record.json]",
+            help="A suite file, a workload such as `digits`, or a record to repeat; without it, the default suite.",
+            show_default=False,
+        ),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-s",
+            "--strategy",
+            metavar="STRATEGY",
+            help="A strategy with its arguments, such as `ddp(bucket_cap_mb=1)`; repeat it to compare several.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    world_size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-n",
+            "--world-size",
+            metavar="N",
+            help="Number of ranks; repeat it for several. `single` always has one.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        _Text,
+        typer.Option(
+            "--size",
+            metavar="SIZE",
+            help="The workload's size (`parbench list workloads`).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    global_batch_size: Annotated[
+        _Text,
+        typer.Option(
+            "--global-batch-size",
+            metavar="B",
+            help="Samples per step over all ranks together; the workload's own unless given.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    accumulate: Annotated[
+        _Text,
+        typer.Option(
+            "--accumulate",
+            metavar="N",
+            help="Micro-batches a rank cuts its share into.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    precision: Annotated[
+        _Text,
+        typer.Option(
+            "--precision",
+            metavar="fp32|bf16",
+            help="Arithmetic of forward and backward.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    seed: Annotated[
+        _Text,
+        typer.Option("--seed", metavar="N", help="Seed of weights and batches.", rich_help_panel=_WHAT),
+    ] = None,
+    steps: Annotated[
+        _Text,
+        typer.Option("--steps", metavar="N", help="Measured training steps.", rich_help_panel=_HOW),
+    ] = None,
+    warmup: Annotated[
+        _Text,
+        typer.Option(
+            "--warmup",
+            metavar="N",
+            help="Steps left out first; until the step time is steady unless given.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    repeats: Annotated[
+        _Text,
+        typer.Option(
+            "--repeats",
+            metavar="N",
+            help="Fresh launches of every cell; their spread is what a rerun may show.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    parity_steps: Annotated[
+        _Text,
+        typer.Option(
+            "--parity-steps",
+            metavar="N",
+            help="Steps compared with one process first; 0 leaves the check out and ranks nothing.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    timeout: Annotated[
+        _Text,
+        typer.Option(
+            "--timeout",
+            metavar="S",
+            help="Seconds without progress after which a case is ended.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    no_trace: Annotated[
+        bool,
+        typer.Option("--no-trace", help="Leave out the traced pass after the timed rounds.", rich_help_panel=_HOW),
+    ] = False,
+    device: Annotated[
+        _Text,
+        typer.Option("--device", metavar="auto|cpu|cuda", help="Where tensors live.", rich_help_panel=_WHERE),
+    ] = None,
+    backend: Annotated[
+        _Text,
+        typer.Option("--backend", metavar="auto|gloo|nccl", help="What moves tensors.", rich_help_panel=_WHERE),
+    ] = None,
+    threads: Annotated[
+        _Text,
+        typer.Option("--threads", metavar="N", help="Compute threads per rank.", rich_help_panel=_WHERE),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting of a suite, such as `run.steps=5` or `world_size=[1,2]`; wins over other flags.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="Your own strategy or workload: FILE is imported and its name becomes known.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="DIR", help="Folder of all results.", rich_help_panel=_RESULTS),
+    ] = Path("results"),
+    suite_name: Annotated[
+        _Text,
+        typer.Option(
+            "--suite-name",
+            metavar="NAME",
+            help="Names the folder in DIR instead of the suite.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Measure finished cells again, do not resume.", rich_help_panel=_RESULTS),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_RESULTS),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the cells that would run, and start nothing.", rich_help_panel=_RESULTS),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 3 where a cell is unsupported.", rich_help_panel=_RESULTS),
+    ] = False,
+) -> None:
+    """Measure strategies on a workload: check that they train alike, time them interleaved, say which wins.
+
+    Progress goes to stderr, the table (or `--json`) to stdout, every sample to DIR.
+
+    The same command goes on where an interrupted sweep stopped.
+    """
+    flags = {
+        "size": size,
+        "global_batch_size": global_batch_size,
+        "accumulate": accumulate,
+        "precision": precision,
+        "seed": seed,
+        "steps": steps,
+        "warmup": warmup,
+        "repeats": repeats,
+        "parity_steps": parity_steps,
+        "timeout_s": timeout,
+        "device": device,
+        "backend": backend,
+        "threads": threads,
+    }
+    lists = {"strategy": strategy or [], "world_size": world_size or []}
+    lists |= {name: [text] for name, text in flags.items() if text is not None}
+    changes = _changes(lists, settings or [])
+    if no_trace:
+        changes = {"trace": (False,), **changes}
+    suite = _suite(what, changes, suite_name)
+    _start(suite, plugin or [], out, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+
+
+def _changes(flags: Mapping[str, Sequence[str]], settings: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    from parbench import fields, plan
+
+    labels = {"timeout_s": "--timeout"}
+    found: dict[str, tuple[object, ...]] = {}
+    for name, texts in flags.items():
+        label = labels.get(name, f"--{name.replace('_', '-')}")
+        values = [fields.from_text(name, text, label) for text in texts]
+        if values:
+            found[name] = tuple(dict.fromkeys(values))
+    return found | dict(plan.assignment(text) for text in settings)
+
+
+def _suite(what: str | None, changes: Mapping[str, tuple[object, ...]], name: str | None) -> Suite:
+    from parbench import suite
+
+    if what is None:
+        return suite.default(changes, name)
+    if what.endswith(".toml"):
+        return suite.load(Path(what), changes, name)
+    if what.endswith(".json") or _holds_record(what):
+        from parbench.store import find_records
+
+        return suite.from_record(find_records(Path(what))[0][0], changes, name)
+    return suite.from_flags(what, changes, name)
+
+
+def _holds_record(text: str) -> bool:
+    try:
+        return (Path(text) / "record.json").is_file()
+    except (OSError, ValueError):
+        # Too long or odd for a path: then it is a workload, or nothing.
+        return False
+
+
+def _start(
+    suite: Suite, plugins: Sequence[Path], out: Path, *, fresh: bool, as_json: bool, dry_run: bool, strict: bool
+) -> None:
+    from parbench.cli.progress import LiveProgress
+    from parbench.registry import Registry
+    from parbench.resolve import resolve
+
+    registry = Registry(plugins)
+    suite = resolve(suite, registry)
+    if dry_run:
+        _print_cells(suite, as_json)
+        return
+    from parbench.sweep import run_sweep
+
+    with LiveProgress() as progress:
+        outcome = run_sweep(suite, out=out, registry=registry, fresh=fresh, listener=progress)
+    raise typer.Exit(_report(suite, outcome, as_json=as_json, strict=strict))
+
+
+def _report(suite: Suite, outcome: Outcome, *, as_json: bool, strict: bool) -> int:
+    from rich.text import Text
+
+    from parbench.errors import worst_exit_code
+    from parbench.report.words import visible
+
+    output.notes([*suite.notes, *outcome.notes])
+    if as_json:
+        output.document(outcome.document)
+    else:
+        from parbench.report.terminal import sweep_table
+
+        table = sweep_table(outcome.cells, outcome.records, width=output.console().width)
+        output.results(table)
+        if outcome.store_error is None:
+            output.results(Text(f"results: {visible(outcome.path, 4000)}", overflow="ignore", no_wrap=True))
+    if outcome.store_error is not None:
+        output.notes([f"the results could not be stored, they are only printed here: {outcome.store_error}"])
+    unsupported = any(record.status == "unsupported" for record in outcome.records)
+    return worst_exit_code([outcome.exit_code, *([3] if strict and unsupported else [])])
+
+
+def _print_cells(suite: Suite, as_json: bool) -> None:
+    from parbench.report.cells import cells_document, cells_table
+
+    if as_json:
+        output.document(cells_document(suite))
+        return
+    output.notes(suite.notes)
+    output.results(cells_table(suite))

@@ -1,0 +1,101 @@
+"""Comm is the only door for collectives a strategy issues itself: any backend, with byte accounts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """An exchange in flight; `wait` returns once the tensor holds the result."""
+
+    work: dist.Work | None
+    tensor: Tensor
+    divide_by: int = 1
+
+    def wait(self) -> Tensor:
+        """Block until the exchange is complete and return the tensor it filled."""
+        if self.work is not None:
+            self.work.wait()
+        if self.divide_by != 1:
+            self.tensor.div_(self.divide_by)
+        return self.tensor
+
+
+@final
+class Comm:
+    """Collectives over the ranks of one variant.
+
+    Attributes:
+        world_size: ranks taking part.
+        logical_bytes: op -> bytes the ideal algorithm of the collective sends per rank, since the last `reset_bytes`.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None, rank: int, world_size: int) -> None:
+        self._group = group
+        self._rank = rank
+        self.world_size = world_size
+        self.logical_bytes: Counter[str] = Counter()
+
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """The process group behind it, for torch's own wrappers; None where the variant has one rank."""
+        return self._group
+
+    def sum_async(self, tensor: Tensor) -> Handle:
+        """Start adding `tensor` over all ranks in place (any shape and dtype)."""
+        return Handle(self._all_reduce(tensor), tensor)
+
+    def mean_async(self, tensor: Tensor) -> Handle:
+        """Start averaging `tensor` over all ranks in place; the division follows the sum, on every backend alike."""
+        return Handle(self._all_reduce(tensor), tensor, self.world_size)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add `tensor` over all ranks in place and return it."""
+        return self.sum_async(tensor).wait()
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Average `tensor` over all ranks in place and return it."""
+        return self.mean_async(tensor).wait()
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """Give every rank the `tensor` of rank `source` (a rank of this variant), in place, and return it."""
+        if self._group is not None:
+            self._count("broadcast", tensor, 1.0 if self._rank == source else 0.0)
+            dist.broadcast(tensor, dist.get_global_rank(self._group, source), group=self._group)
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return every rank's `tensor` (equal shapes) in rank order."""
+        if self._group is None:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        self._count("all_gather", tensor, self.world_size - 1)
+        dist.all_gather(parts, tensor, group=self._group)
+        return parts
+
+    def barrier(self) -> None:
+        """Return once every rank has come here."""
+        if self._group is not None:
+            dist.barrier(group=self._group)
+
+    def reset_bytes(self) -> None:
+        """Forget the bytes counted so far."""
+        self.logical_bytes.clear()
+
+    def _all_reduce(self, tensor: Tensor) -> dist.Work | None:
+        if self._group is None:
+            return None
+        self._count("all_reduce", tensor, 2 * (self.world_size - 1) / self.world_size)
+        work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        return work
+
+    def _count(self, op: str, tensor: Tensor, factor: float) -> None:
+        self.logical_bytes[op] += round(factor * tensor.numel() * tensor.element_size())

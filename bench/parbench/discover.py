@@ -1,0 +1,154 @@
+"""A Found plug-in is a name and where its class is defined, known from file names: listing imports nothing."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from parbench.errors import UsageError
+
+Kind = Literal["strategy", "workload"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the plug-ins of a kind are and what they must be.
+
+    Attributes:
+        package: the package whose folder is the registry.
+        group: entry-point group of other distributions.
+        base: class in `parbench.api` that they extend.
+        needs: class attributes that they must set.
+        plural: what the command line calls all of them.
+    """
+
+    package: str
+    group: str
+    base: str
+    needs: tuple[str, ...]
+    plural: str
+
+
+PLACES: Mapping[Kind, Place] = {
+    "strategy": Place(
+        package="parbench_strategies",
+        group="parbench.strategies",
+        base="Strategy",
+        needs=("paper", "agrees"),
+        plural="strategies",
+    ),
+    "workload": Place(
+        package="parbench.workloads",
+        group="parbench.workloads",
+        base="Workload",
+        needs=("unit", "sizes", "source"),
+        plural="workloads",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plug-in that exists, not imported.
+
+    Attributes:
+        name: what the user writes.
+        module: name of the module that defines it.
+        attribute: the class in the module; None takes the only concrete one.
+        file: its source, where it is a file.
+        origin: where it comes from, for messages.
+        by_path: import `file` itself: the command line named it.
+    """
+
+    name: str
+    module: str
+    attribute: str | None = None
+    file: Path | None = None
+    origin: str
+    by_path: bool = False
+
+
+def discover(kind: Kind, plugins: Sequence[Path]) -> dict[str, list[Found]]:
+    """Return all plug-ins of `kind` by name, in alphabetical order; more than one under a name is a clash."""
+    place = PLACES[kind]
+    everything = [*_in_package(place.package), *_entry_points(place.group), *_named_files(kind, plugins)]
+    found: dict[str, list[Found]] = {}
+    for one in sorted(everything, key=lambda one: one.name):
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
+def checked_plugin(path: Path) -> Path:
+    """Return the absolute path of a file given by `--plugin`.
+
+    Raises:
+        UsageError: it is not a Python file, or its name cannot be a plug-in's name.
+    """
+    if not path.is_file():
+        raise UsageError(f"--plugin takes a Python file, and there is none at {str(path)!r}; check the path")
+    if path.suffix != ".py" or not _NAME.fullmatch(path.stem):
+        raise UsageError(
+            f"--plugin takes NAME.py whose NAME is letters, digits, '_', '.' or '-', given {path.name!r}; rename it"
+        )
+    return path.resolve()
+
+
+def _in_package(package: str) -> Iterator[Found]:
+    spec = importlib.util.find_spec(package)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        root = Path(folder)
+        for file in root.rglob("*.py"):
+            parts = file.relative_to(root).with_suffix("").parts
+            if not any(part.startswith(("_", ".")) for part in parts):
+                yield Found(name=parts[-1], module=".".join((package, *parts)), file=file, origin=str(file))
+
+
+def _entry_points(group: str) -> Iterator[Found]:
+    for point in importlib.metadata.entry_points(group=group):
+        if _NAME.fullmatch(point.name):
+            origin = f"{point.value} of {point.dist.name if point.dist else 'an installed package'}"
+            yield Found(name=point.name, module=point.module, attribute=point.attr or None, origin=origin)
+
+
+def _named_files(kind: Kind, plugins: Sequence[Path]) -> Iterator[Found]:
+    for file in plugins:
+        if kind in _kinds_in(file):
+            # The content is part of the name, so that an edited file is read again within one process.
+            digest = hashlib.sha256(str(file).encode() + b"\0" + file.read_bytes()).hexdigest()[:12]
+            module = f"parbench_plugin_{digest}"
+            yield Found(name=file.stem, module=module, file=file, origin=str(file), by_path=True)
+
+
+def _kinds_in(file: Path) -> set[Kind]:
+    """Return what a file seems to define by the bases of its classes; all kinds where that is not clear."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return set(PLACES)
+    bases = {
+        base.attr if isinstance(base, ast.Attribute) else base.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Attribute | ast.Name)
+    }
+    return {kind for kind, place in PLACES.items() if place.base in bases} or set(PLACES)
+
+
+def first_line(file: Path | None) -> str:
+    """Return the first line of a module's docstring without importing it ("" where there is none)."""
+    if file is None:
+        return ""
+    try:
+        return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
+    except (SyntaxError, ValueError, OSError):
+        return ""

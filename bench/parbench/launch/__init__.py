@@ -1,0 +1,1 @@
+"""Where ranks run: started, watched and ended."""

@@ -1,0 +1,193 @@
+"""What the launcher and its ranks say to each other: JSON over pipes, never pickled."""
+
+from __future__ import annotations
+
+import msgspec
+
+from parbench.record import Agrees
+from parbench.spec import RunSpec
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Everything a fresh process needs to become a rank."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    port: int
+    device: str
+    backend: str
+    threads: int
+    group_timeout_s: float
+    log: str
+    plugins: tuple[str, ...] = ()
+    fault: str = ""
+
+
+# ---- commands: every rank gets the same one, at the same time
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Build the job of `spec` and spread it over the ranks, as variant number `variant`."""
+
+    variant: int
+    spec: RunSpec
+
+
+class Parity(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Compare the variant with one process, over `steps` steps from the first weights."""
+
+    variant: int
+    steps: int
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Train the variant for `count` steps between two barriers, from step number `first`."""
+
+    variant: int
+    first: int
+    count: int
+
+
+class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Judge the variant's weights on held-out data."""
+
+    variant: int
+
+
+class Drop(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Release the variant."""
+
+    variant: int
+
+
+class Leave(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Release everything and end the process."""
+
+
+Command = Build | Parity | Steps | Evaluate | Drop | Leave
+
+# ---- replies: one per rank and command
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The rank has joined its process group."""
+
+    device_name: str
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The variant stands, or the sentence that says why it cannot."""
+
+    unsupported: str | None = None
+    agrees: Agrees = "closely"
+    period: int = 1
+    unit: str = "samples"
+    units_per_sample: int = 1
+    parameters: int = 0
+    wall_s: float = 0.0
+    member: bool = True
+
+
+class ParityFacts(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """One optimizer's comparison as one rank saw it; only rank 0 knows the reference.
+
+    Attributes:
+        optimizer: "SGD" (sees a wrong scale, which Adam hides) or "the workload's own".
+        losses: this rank's loss per step; null where it has none or it is not finite.
+        reference: the one-process losses.
+        parameter_difference: largest absolute difference of a parameter.
+        update_error: norm of the parameters' difference over the norm of what the reference moved.
+        problem: what could not be compared, in a sentence.
+    """
+
+    optimizer: str
+    losses: tuple[float | None, ...]
+    reference: tuple[float, ...] = ()
+    parameter_difference: float | None = None
+    update_error: float | None = None
+    problem: str | None = None
+
+
+class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The facts of every optimizer compared."""
+
+    facts: tuple[ParityFacts, ...] = ()
+
+
+class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Raw samples of one round on one rank; a rank outside the variant has none."""
+
+    seconds: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()
+    nonfinite: tuple[int, ...] = ()
+    samples: tuple[int, ...] = ()
+    wall_s: float = 0.0
+    drain_s: float = 0.0
+    member: bool = True
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Loss and accuracy on held-out data, or why there are none."""
+
+    values: dict[str, float] = {}
+    reason: str | None = None
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nothing to report."""
+
+
+class Raised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The rank raised; its traceback is in its log."""
+
+    at_s: float
+    step: int | None
+    kind: str
+    message: str
+
+
+Reply = Ready | Built | ParityDone | StepsDone | Judged | Done | Raised
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A rank's sign of life: where it is and how far each process group has come."""
+
+    rank: int
+    phase: str
+    step: int | None
+    sequence: tuple[int, ...]
+    peak_rss_bytes: int
+
+
+_encoder = msgspec.json.Encoder()
+_commands = msgspec.json.Decoder(Command)
+_replies = msgspec.json.Decoder(Reply)
+_pulses = msgspec.json.Decoder(Pulse)
+_seats = msgspec.json.Decoder(Seat)
+
+
+def encode(message: Seat | Command | Reply | Pulse) -> bytes:
+    """Return `message` as JSON."""
+    return _encoder.encode(message)
+
+
+def decode_seat(data: bytes) -> Seat:
+    """Read a seat."""
+    return _seats.decode(data)
+
+
+def decode_command(data: bytes) -> Command:
+    """Read a command."""
+    return _commands.decode(data)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Read a reply."""
+    return _replies.decode(data)
+
+
+def decode_pulse(data: bytes) -> Pulse:
+    """Read a pulse."""
+    return _pulses.decode(data)

@@ -1,0 +1,99 @@
+"""The loop owns the steps of a round: barrier, K steps marked without barriers, drain; it knows no strategy by name.
+
+rank 0  |barrier|= step =|= step =|==== step ====|drain|
+rank 1  |barrier|== step ==|= step =|== step ==| drain |
+                ^ start                                ^ finish: the slowest rank's wall time counts
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from parbench.api import Batch, RankContext, Trainer
+from parbench.clock import Clock
+from parbench.faults import Fault, strike
+from parbench.launch.messages import StepsDone
+
+
+class Progress(Protocol):
+    """Where the loop says which step it is in."""
+
+    step: int | None
+
+
+def run_steps(
+    trainer: Trainer,
+    batch_of: Callable[[int], Batch],
+    ctx: RankContext,
+    clock: Clock,
+    *,
+    first: int,
+    count: int,
+    progress: Progress,
+    fault: Callable[[int], Fault | None],
+) -> StepsDone:
+    """Train `count` steps from step number `first` and return this rank's raw samples.
+
+    Args:
+        trainer: the variant.
+        batch_of: step -> global batch.
+        ctx: this rank.
+        clock: marks the steps.
+        first: number of the first step; warm-up steps count too.
+        count: steps between the two barriers.
+        progress: told the number of the step being taken.
+        fault: step -> the fault injected there, if any.
+    """
+    losses: list[Tensor | None] = []
+    samples: list[int] = []
+    gc.collect()
+    ctx.comm.barrier()
+    clock.start()
+    for step in range(first, first + count):
+        progress.step = step
+        injected = fault(step)
+        if injected is not None:
+            strike(injected)
+        started_s = time.perf_counter()
+        batch = batch_of(step)
+        loss = trainer.step(batch)
+        if injected is not None:
+            loss = _disturb(injected, loss, time.perf_counter() - started_s)
+        losses.append(loss)
+        samples.append(batch.samples)
+        clock.mark()
+    trainer.drain()
+    clock.mark()
+    wall_s = clock.finish()
+    *seconds, drain_s = clock.intervals()
+    values = _read(losses)
+    return StepsDone(
+        seconds=tuple(seconds),
+        losses=tuple(x if x is not None and math.isfinite(x) else None for x in values),
+        nonfinite=tuple(first + k for k, x in enumerate(values) if x is not None and not math.isfinite(x)),
+        samples=tuple(samples),
+        wall_s=wall_s,
+        drain_s=drain_s,
+    )
+
+
+def _disturb(fault: Fault, loss: Tensor | None, elapsed_s: float) -> Tensor | None:
+    if fault.kind == "slow":
+        time.sleep(elapsed_s * max(0.0, fault.factor - 1))
+    if fault.kind == "nan" and loss is not None:
+        return torch.full_like(loss, math.nan)
+    return loss
+
+
+def _read(losses: list[Tensor | None]) -> list[float | None]:
+    # One transfer after the round: reading a loss inside it would make the host wait for the device every step.
+    present = [x for x in losses if x is not None]
+    values = iter(torch.stack(present).tolist() if present else [])
+    return [None if x is None else next(values) for x in losses]

@@ -1,0 +1,212 @@
+"""One launch measures its cases together: parity, a common warm-up, then rounds in shuffled order, then held-out data.
+
+warm-up   A B C | A B C | ...             the same number of steps for all: losses stay comparable
+rounds    B A C | C B A | A C B | ...     shuffled: what disturbs the machine meets every case alike
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import final
+
+from parbench.cases import Measured
+from parbench.launch.failure import RankLost, RanksStuck, Stopped
+from parbench.record import Status, WarmUp
+from parbench.session import RoundSamples, Session, Variant
+
+Phase = Callable[[Measured, str], None]
+RoundDone = Callable[[Measured], None]
+
+_STEADY_ROUNDS = 2
+_STEADY_WITHIN = 0.05
+_MOST_WARM_UP_ROUNDS = 10
+_MOST_WARM_UP_S = 30.0
+
+
+@final
+class Launch:
+    """Measures cases that are alive together in one session.
+
+    Args:
+        open_session: starts the ranks.
+        cases: what to measure; all in the same ranks.
+        on_phase: told when a case enters a phase.
+        on_round: told after each measured round of a case.
+    """
+
+    def __init__(
+        self, open_session: Callable[[], Session], cases: Sequence[Measured], on_phase: Phase, on_round: RoundDone
+    ) -> None:
+        self._open = open_session
+        self._cases = cases
+        self._on_phase = on_phase
+        self._on_round = on_round
+        self._variants: dict[int, Variant] = {}
+        self._current: Measured | None = None
+
+    def run(self) -> list[Measured]:
+        """Measure, and return the cases that another launch must take up because one beside them broke this one.
+
+        Raises:
+            Stopped: the user asked to stop; every case that was not finished is marked interrupted.
+        """
+        self._current = None
+        session: Session | None = None
+        try:
+            session = self._open()
+            self._describe(session)
+            self._measure(session)
+        except (RankLost, RanksStuck) as error:
+            return self._broken(session, error)
+        except Stopped as stop:
+            self._interrupted(session, stop)
+            raise
+        except BaseException:
+            if session is not None:
+                session.kill()
+            raise
+        self._leave(session)
+        return []
+
+    def _describe(self, session: Session) -> None:
+        for m in self._cases:
+            m.chosen |= session.chosen
+            m.devices = session.ranks.device_names
+            m.launch_kind = session.ranks.kind
+            m.launch_world_size = session.ranks.world_size
+            m.interleaved_with = [o.case.spec.strategy for o in self._cases if o is not m]
+            m.logs = session.ranks.logs()
+
+    def _measure(self, session: Session) -> None:
+        for m in self._cases:
+            self._enter(m, "start-up")
+            self._build(session, m)
+        for m in self._alive():
+            if m.case.spec.parity_steps:
+                self._enter(m, "parity")
+                m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
+        self._warm_up(session)
+        self._rounds()
+        for m in self._alive():
+            self._enter(m, "held-out data")
+            m.held_out = self._variant(m).held_out()
+
+    def _build(self, session: Session, m: Measured) -> None:
+        variant = session.add(m.case.spec)
+        m.unit, m.units_per_sample = variant.unit, variant.units_per_sample
+        m.parameters, m.period = variant.parameters, variant.period
+        if variant.unsupported is not None:
+            m.end("unsupported", variant.unsupported, 0)
+            return
+        self._variants[id(m)] = variant
+
+    def _warm_up(self, session: Session) -> None:
+        pending = self._alive()
+        lap = 0
+        while pending:
+            for m in pending:
+                self._enter(m, "warm-up")
+                m.warm_up_rounds.append(self._variant(m).round(_warm_up_steps(m)))
+            lap += 1
+            fixed = pending[0].case.spec.warmup is not None
+            enough = fixed or all(_steady(m.warm_up_rounds) for m in pending)
+            spent_s = sum(r.wall_s for m in pending for r in m.warm_up_rounds)
+            if enough or lap >= _MOST_WARM_UP_ROUNDS or spent_s > _MOST_WARM_UP_S * len(pending):
+                break
+        for m in pending:
+            m.warm_up = _warm_up_of(m)
+            ready_s = session.ranks.ready_s
+            first_s = self._variant(m).first_step_s
+            if ready_s is not None and first_s is not None:
+                m.startup_s = ready_s + self._variant(m).build_s + first_s
+
+    def _rounds(self) -> None:
+        seed = [(m.case.spec_id, m.case.repeat) for m in self._cases]
+        order = random.Random(repr(seed))
+        while pending := [m for m in self._alive() if m.steps_done < m.case.spec.steps]:
+            order.shuffle(pending)
+            for m in pending:
+                self._enter(m, "measuring")
+                m.rounds.append(self._variant(m).round(_round_steps(m)))
+                self._on_round(m)
+
+    def _enter(self, m: Measured, phase: str) -> None:
+        self._current = m
+        self._on_phase(m, phase)
+
+    def _alive(self) -> list[Measured]:
+        return [m for m in self._cases if not m.ended]
+
+    def _variant(self, m: Measured) -> Variant:
+        return self._variants[id(m)]
+
+    # ---- endings
+
+    def _leave(self, session: Session) -> None:
+        try:
+            session.close()
+        except Stopped:
+            session.kill()
+        except (RankLost, RanksStuck) as error:  # what was measured before the ranks left stays true
+            for m in self._alive():
+                m.teardown = str(error)
+
+    def _broken(self, session: Session | None, error: RankLost | RanksStuck) -> list[Measured]:
+        if session is not None:
+            session.kill()
+        status: Status = (
+            "timeout" if isinstance(error, RanksStuck) else "oom" if error.failure.kind == "oom" else "failed"
+        )
+        # Ranks that never came up are nobody's fault in particular: every case of the launch has failed.
+        culprits = self._alive() if self._current is None else [self._current]
+        for m in culprits:
+            m.end(status, str(error), error.exit_code, error.failure)
+        return [m for m in self._cases if m not in culprits and not m.ended]
+
+    def _interrupted(self, session: Session | None, stop: Stopped) -> None:
+        if session is not None:
+            session.kill()
+        for m in self._alive():
+            m.end("interrupted", f"{stop}; {m.steps_done} of {m.case.spec.steps} steps were measured", stop.exit_code)
+
+
+def _warm_up_steps(m: Measured) -> int:
+    if m.case.spec.warmup is not None:
+        return m.case.spec.warmup
+    return _whole_periods(min(m.case.spec.steps_per_round, m.case.spec.steps), m.period)
+
+
+def _round_steps(m: Measured) -> int:
+    left = m.case.spec.steps - m.steps_done
+    return _whole_periods(min(m.case.spec.steps_per_round, left), m.period)
+
+
+def _whole_periods(steps: int, period: int) -> int:
+    return math.ceil(steps / period) * period
+
+
+def _steady(rounds: Sequence[RoundSamples]) -> bool:
+    """Return whether the last rounds brought no new best time: what still falls is warming up, what varies is noise."""
+    times = [r.wall_s / r.steps for r in rounds]
+    earlier, last = times[:-_STEADY_ROUNDS], times[-_STEADY_ROUNDS:]
+    return bool(earlier) and min(last) >= (1 - _STEADY_WITHIN) * min(earlier)
+
+
+def _warm_up_of(m: Measured) -> WarmUp:
+    rounds = m.warm_up_rounds
+    fixed = m.case.spec.warmup is not None
+    rule = (
+        f"{m.case.spec.warmup} steps, as asked"
+        if fixed
+        else f"rounds until the last {_STEADY_ROUNDS} of every case bring no time {_STEADY_WITHIN:.0%} under the "
+        f"best before, at most {_MOST_WARM_UP_ROUNDS} rounds or {_MOST_WARM_UP_S:.0f} s each"
+    )
+    return WarmUp(
+        steps=sum(r.steps for r in rounds),
+        wall_s=sum(r.wall_s for r in rounds),
+        first_step_s=max(r.seconds[0] for r in rounds[0].ranks),
+        steady=None if fixed else _steady(rounds),
+        rule=rule,
+    )

@@ -1,0 +1,205 @@
+"""Parity: the same global batches through one process and through the strategy, before any speed is believed.
+
+Two optimizers are compared. SGD with momentum sees a gradient of the wrong scale, which Adam hides; the workload's own
+sees what a strategy does to optimizer state.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from parbench.api import Job, OptimizerFactory, RankContext, Strategy, backward
+from parbench.comm import Comm
+from parbench.launch.messages import ParityFacts
+from parbench.record import Agreement, Agrees
+
+SGD = "SGD with momentum"
+OWN = "the workload's own"
+
+# Largest accepted difference per claim: (loss, relative to the loss; parameters, relative to how far they moved).
+# Floating-point addition in another order moves a float32 loss by about 1e-6; Adam divides by the size of a gradient,
+# which magnifies that where gradients are small, hence the wider second number there.
+_TOLERANCE: Mapping[tuple[Agrees, str], tuple[float, float]] = {
+    ("exactly", SGD): (0.0, 0.0),
+    ("exactly", OWN): (0.0, 0.0),
+    ("closely", SGD): (1e-5, 1e-3),
+    ("closely", OWN): (1e-4, 5e-2),
+}
+# Rounding to bfloat16 (8 bits) before the exchange order matters: about 2^-8 of a value.
+_BF16_TOLERANCE = (2e-2, 2e-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What one process computed: the loss of every step and the parameters before the first and after the last."""
+
+    losses: tuple[float, ...]
+    before: Mapping[str, Tensor]
+    after: Mapping[str, Tensor]
+
+
+def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def optimizers(job: Job) -> Mapping[str, OptimizerFactory]:
+    """Return the optimizers that are compared, by name."""
+    return {SGD: _sgd, OWN: job.optimizer}
+
+
+def reference(job: Job, ctx: RankContext, steps: int) -> Reference:
+    """Train `job` for `steps` steps in this process alone.
+
+    Args:
+        job: a fresh job; its model is changed.
+        ctx: the rank's context, of which only device, dtype and accumulation are used.
+        steps: steps from step 0.
+    """
+    alone = replace(ctx, rank=0, world_size=1, comm=Comm(None, 0, 1))
+    before = _copies(job.model)
+    optimizer = job.optimizer(job.model.parameters())
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(backward(job, alone, job.model, job.batch(step)))
+        optimizer.step()
+    return Reference(losses=tuple(float(x) for x in losses), before=before, after=_copies(job.model))
+
+
+def compare(
+    strategy: Strategy,
+    build: Callable[[], Job],
+    ctx: RankContext,
+    steps: int,
+    references: Callable[[str], Reference] | None,
+) -> tuple[ParityFacts, ...]:
+    """Train fresh copies of the job under `strategy` and return what this rank saw.
+
+    Args:
+        strategy: what is checked.
+        build: makes the job from its first weights.
+        ctx: this rank.
+        steps: steps to compare.
+        references: optimizer name -> the one-process result; None on ranks that do not judge.
+    """
+    return tuple(_compare_one(strategy, build(), name, ctx, steps, references) for name in (SGD, OWN))
+
+
+def _compare_one(
+    strategy: Strategy,
+    job: Job,
+    name: str,
+    ctx: RankContext,
+    steps: int,
+    references: Callable[[str], Reference] | None,
+) -> ParityFacts:
+    trainer = strategy.wrap(replace(job, optimizer=optimizers(job)[name]), ctx)
+    try:
+        losses = [trainer.step(job.batch(step)) for step in range(steps)]
+        trainer.drain()
+        parameters = trainer.full_parameters()
+        values = tuple(None if x is None else _finite(float(x)) for x in losses)
+        if references is None:
+            return ParityFacts(optimizer=name, losses=values)
+        return _judge(name, values, parameters, references(name))
+    finally:
+        trainer.close()
+        del trainer
+        gc.collect()
+
+
+def _judge(
+    name: str, losses: tuple[float | None, ...], parameters: Mapping[str, Tensor], reference: Reference
+) -> ParityFacts:
+    missing = reference.after.keys() ^ parameters.keys()
+    if missing:
+        problem = f"parameters that only one side has: {', '.join(sorted(missing)[:3])}"
+        return ParityFacts(optimizer=name, losses=losses, reference=reference.losses, problem=problem)
+    largest, squared_error, squared_move = 0.0, 0.0, 0.0
+    for key, after in reference.after.items():
+        error = (parameters[key].detach().to(after) - after).double()
+        largest = max(largest, float(error.abs().max())) if error.numel() else largest
+        squared_error += float(error.square().sum())
+        squared_move += float((after - reference.before[key]).double().square().sum())
+    update_error = math.sqrt(squared_error / squared_move) if squared_move else (0.0 if not squared_error else math.inf)
+    finite = math.isfinite(largest) and math.isfinite(update_error)
+    return ParityFacts(
+        optimizer=name,
+        losses=losses,
+        reference=reference.losses,
+        parameter_difference=_finite(largest),
+        update_error=_finite(update_error),
+        problem=None if finite else "parameters are not finite, or moved where one process did not",
+    )
+
+
+def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: int, *, bf16: bool) -> Agreement:
+    """Judge the facts of all ranks.
+
+    Args:
+        declared: what the strategy claims.
+        facts: per member rank, rank 0 (the judge) first, the facts of each optimizer.
+        steps: steps that were compared.
+        bf16: whether forward and backward ran in bfloat16.
+    """
+    loss_difference, parameter_difference = 0.0, 0.0
+    reasons: list[str] = []
+    for by_rank in zip(*facts, strict=True):
+        judge = by_rank[0]
+        if judge.problem:
+            reasons.append(f"with {judge.optimizer}: {judge.problem}")
+            continue
+        means = [_mean(column) for column in zip(*(fact.losses for fact in by_rank), strict=True)]
+        if any(x is None for x in means):
+            reasons.append(f"with {judge.optimizer}: a loss is missing or not finite")
+            continue
+        differences = [abs(x - r) for x, r in zip(means, judge.reference, strict=True) if x is not None]
+        loss_difference = max(loss_difference, *differences)
+        parameter_difference = max(parameter_difference, judge.parameter_difference or 0.0)
+        reasons += _reasons(declared, judge, differences, bf16)
+    return Agreement(
+        declared=declared,
+        passed=not reasons,
+        loss_difference=loss_difference,
+        parameter_difference=parameter_difference,
+        steps=steps,
+        reason="; ".join(reasons) or None,
+    )
+
+
+def _reasons(declared: Agrees, judge: ParityFacts, differences: Sequence[float], bf16: bool) -> list[str]:
+    allowed = _TOLERANCE.get((declared, judge.optimizer))
+    if allowed is None:  # "on average" and "differently" are compared by loss over time, not step by step
+        return []
+    if bf16 and declared == "closely":
+        allowed = _BF16_TOLERANCE
+    loss_limit, update_limit = allowed
+    relative = max(d / max(1.0, abs(r)) for d, r in zip(differences, judge.reference, strict=True))
+    update_error = judge.update_error or 0.0
+    reasons = []
+    if relative > loss_limit:
+        reasons.append(f"with {judge.optimizer}: losses differ by {relative:.2g} of the loss, {loss_limit:.2g} allowed")
+    if update_error > update_limit:
+        reasons.append(
+            f"with {judge.optimizer}: updates differ by {update_error:.2g} of their size, {update_limit:.2g} allowed"
+        )
+    return reasons
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    present = [x for x in values if x is not None]
+    return math.fsum(present) / len(present) if present else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}

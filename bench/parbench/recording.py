@@ -1,0 +1,242 @@
+"""Recording turns what was measured of a case into its record and its raw samples; nothing is measured here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from parbench.cases import Measured
+from parbench.metrics import judged, self_check, timing_metrics
+from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
+from parbench.session import RoundSamples
+from parbench.store import Column
+
+Steps = dict[str, list[int | float | str | None]]
+
+
+def record_of(
+    m: Measured,
+    *,
+    run_id: str,
+    suite: str,
+    started_at: str,
+    environment: Environment,
+    resolved_suite: dict[str, object],
+    sweep: str,
+    resumed_from: str | None,
+) -> RunRecord:
+    """Return the record of a case that has ended, whichever way.
+
+    Args:
+        m: what was measured.
+        run_id: id of the record.
+        suite: name of the suite.
+        started_at: UTC time of the launch, as a label.
+        environment: machine and software.
+        resolved_suite: what repeats the sweep.
+        sweep: id of the sweep it belongs to.
+        resumed_from: id of the interrupted run it takes up.
+    """
+    rounds = [_round(k, r) for k, r in enumerate(m.rounds)]
+    metrics: dict[str, Metric] = {}
+    warnings: list[Warned] = []
+    if m.status in ("complete", "interrupted"):
+        timing = timing_metrics(
+            [rounds], unit=m.unit, units_per_sample=m.units_per_sample, world_size=m.case.spec.world_size
+        )
+        warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
+        metrics = judged(timing, warnings) | _other_metrics(m)
+    warnings += _warnings(m, environment)
+    return RunRecord(
+        id=run_id,
+        suite=suite,
+        status=m.status,
+        reason=m.reason,
+        started_at=started_at,
+        spec=m.case.spec,
+        spec_id=m.case.spec_id,
+        repeat=m.case.repeat,
+        environment=environment,
+        metrics=metrics,
+        agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
+        warnings=tuple(warnings),
+        numerics=_numerics(m),
+        chosen=m.chosen | {"threads": Chosen(value=str(m.case.spec.threads), because="compute threads per rank")},
+        launch=_launch(m, sweep),
+        warm_up=m.warm_up,
+        rounds=tuple(rounds),
+        failure=m.failure,
+        resolved_suite=resolved_suite,
+        resumed_from=resumed_from,
+    )
+
+
+def steps_of(m: Measured) -> Mapping[str, Column]:
+    """Return every raw sample as columns: phase, round, rank, step, seconds, samples, loss."""
+    columns: Steps = {name: [] for name in ("phase", "round", "rank", "step", "seconds", "samples", "loss")}
+    for phase, rounds in (("warmup", m.warm_up_rounds), ("timed", m.rounds)):
+        for index, samples in enumerate(rounds):
+            for rank, done in enumerate(samples.ranks):
+                _add(columns, phase, index, rank, samples, done.seconds, done.losses)
+    return columns
+
+
+def _add(
+    columns: Steps,
+    phase: str,
+    index: int,
+    rank: int,
+    samples: RoundSamples,
+    seconds: Sequence[float],
+    losses: Sequence[float | None],
+) -> None:
+    for k, (took_s, loss) in enumerate(zip(seconds, losses, strict=True)):
+        columns["phase"].append(phase)
+        columns["round"].append(index)
+        columns["rank"].append(rank)
+        columns["step"].append(samples.first_step + k)
+        columns["seconds"].append(took_s)
+        columns["samples"].append(samples.samples[k])
+        columns["loss"].append(loss)
+
+
+def _round(index: int, r: RoundSamples) -> Round:
+    return Round(
+        index=index,
+        first_step=r.first_step,
+        steps=r.steps,
+        samples=sum(r.samples),
+        wall_s=r.wall_s,
+        drain_s=r.drain_s,
+        rank_wall_s=tuple(rank.wall_s for rank in r.ranks),
+    )
+
+
+def _seconds_by_rank(rounds: Sequence[RoundSamples]) -> list[list[float]]:
+    if not rounds:
+        return []
+    return [[s for r in rounds for s in r.ranks[rank].seconds] for rank in range(len(rounds[0].ranks))]
+
+
+def _other_metrics(m: Measured) -> dict[str, Metric]:
+    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m)
+
+
+def _startup(m: Measured) -> Metric:
+    if m.startup_s is None:
+        return Metric.unavailable("s", "lower", "the ranks were started by another program, or never took a step")
+    source = "from asking for the ranks (forkserver running) to joined + building + first step; parity left out"
+    return Metric(value=m.startup_s, unit="s", better="lower", n=1, source=source)
+
+
+def _final_loss(m: Measured) -> Metric:
+    losses = m.rounds[-1].losses if m.rounds else ()
+    if not losses:
+        return Metric.unavailable("nats", "lower", "no round was measured")
+    if any(x is None for x in losses):
+        return Metric.unavailable("nats", "lower", _numerics(m))
+    finite = [x for x in losses if x is not None]
+    taken = m.rounds[-1].first_step + m.rounds[-1].steps
+    source = f"mean over the last {len(finite)} of {taken} training steps of the global batch's mean loss"
+    return Metric(value=math.fsum(finite) / len(finite), unit="nats", better="lower", n=len(finite), source=source)
+
+
+def _held_out(m: Measured) -> dict[str, Metric]:
+    found = m.held_out.values if m.held_out else {}
+    reason = (m.held_out.reason if m.held_out else None) or "the run ended before held-out data was judged"
+    taken = sum(r.steps for r in (*m.warm_up_rounds, *m.rounds))
+
+    def one(key: str, unit: str, better: Better) -> Metric:
+        if key not in found:
+            return Metric.unavailable(unit, better, reason)
+        source = f"one process on held-out data, after {taken} training steps"
+        return Metric(value=found[key], unit=unit, better=better, n=1, source=source)
+
+    return {"held_out_loss": one("loss", "nats", "lower"), "held_out_accuracy": one("accuracy", "fraction", "higher")}
+
+
+def _numerics(m: Measured) -> str:
+    bad = [step for r in (*m.warm_up_rounds, *m.rounds) for step in r.nonfinite]
+    return f"nonfinite at step {min(bad)}" if bad else "finite"
+
+
+def _unchecked(m: Measured) -> Agreement:
+    reason = "the check was left out (parity_steps = 0): the strategy may not compute what one process does"
+    return Agreement(declared="differently", passed=None, reason=reason)
+
+
+def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | list[str]]:
+    return {
+        "sweep": sweep,
+        "kind": m.launch_kind,
+        "ranks": m.launch_world_size,
+        "devices": list(m.devices),
+        "interleaved_with": list(m.interleaved_with),
+        "unit": m.unit,
+        "units_per_sample": m.units_per_sample,
+        "parameters": m.parameters,
+        "period": m.period,
+    }
+
+
+def _warnings(m: Measured, environment: Environment) -> list[Warned]:
+    found = [_nonfinite(m), _disagrees(m), _oversubscribed(m, environment), _unsteady(m), _teardown(m)]
+    return [warning for warning in found if warning is not None]
+
+
+def _nonfinite(m: Measured) -> Warned | None:
+    if _numerics(m) == "finite":
+        return None
+    return Warned(
+        code="nonfinite_loss",
+        message=f"the loss was not finite ({_numerics(m)}): the throughput is kept, the row is not ranked",
+        advice="lower the learning rate, or look for what the strategy does to gradients",
+    )
+
+
+def _disagrees(m: Measured) -> Warned | None:
+    if m.agreement is None or m.agreement.passed is not False:
+        return None
+    return Warned(
+        code="disagrees",
+        message=f"it does not train as one process does ({m.agreement.reason}): the row is not ranked",
+        advice="compare by loss over time, or mend the strategy",
+    )
+
+
+def _oversubscribed(m: Measured, environment: Environment) -> Warned | None:
+    cores = environment.facts.get("cores")
+    wanted = m.launch_world_size * m.case.spec.threads
+    on_cpu = "device" not in m.chosen or m.chosen["device"].value == "cpu"
+    if not isinstance(cores, int) or not on_cpu or wanted <= cores:
+        return None
+    return Warned(
+        code="oversubscribed",
+        message=f"{m.launch_world_size} ranks of {m.case.spec.threads} threads share {cores} cores: they take turns",
+        advice="use fewer ranks or threads; compare only what a link, not a core, limits",
+    )
+
+
+def _unsteady(m: Measured) -> Warned | None:
+    if m.warm_up is None or m.warm_up.steady is not False:
+        return None
+    return Warned(
+        code="warm_up_not_steady",
+        message=f"steps were still getting faster after {m.warm_up.steps} warm-up steps",
+        advice="quieten the machine, or ask for more warm-up (--warmup N) and longer rounds (--set steps_per_round=N)",
+    )
+
+
+def _teardown(m: Measured) -> Warned | None:
+    if m.teardown is None:
+        return None
+    return Warned(
+        code="teardown_failed",
+        message=f"the ranks did not end cleanly, after everything was measured: {_one_line(m.teardown)}",
+        advice="see the logs in log/",
+    )
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)

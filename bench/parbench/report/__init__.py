@@ -1,0 +1,1 @@
+"""Reports: the same comparison for the terminal and for files."""

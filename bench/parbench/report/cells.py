@@ -1,0 +1,36 @@
+"""The cells of a suite before it runs, as `--dry-run` shows them."""
+
+from __future__ import annotations
+
+import msgspec
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from parbench.report.words import visible
+from parbench.spec import RunSpec, spec_id
+from parbench.suite import Suite
+
+
+def cells_table(suite: Suite) -> Table:
+    """Return one line per cell that would run."""
+    title = f"{visible(suite.name, 60)}: {len(suite.specs)} cells, nothing is started"
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("workload", "strategy", "ranks", "batch", "precision", "steps", "repeats", "seed", "id"):
+        table.add_column(name, overflow="fold")
+    for spec in suite.specs:
+        batch = "own" if spec.global_batch_size is None else str(spec.global_batch_size)
+        numbers = (spec.world_size, batch, spec.precision, spec.steps, spec.repeats, spec.seed, spec_id(spec))
+        texts = (f"{visible(spec.workload, 60)}/{visible(spec.size, 20)}", visible(spec.strategy, 60))
+        table.add_row(*map(Text, (*texts, *map(str, numbers))))
+    return table
+
+
+def cells_document(suite: Suite) -> bytes:
+    """Return the same as JSON, every field of every cell spelled out."""
+    cells = [{"spec_id": spec_id(spec), "spec": _complete(spec)} for spec in suite.specs]
+    return msgspec.json.encode({"suite": suite.name, "cells": cells, "notes": suite.notes})
+
+
+def _complete(spec: RunSpec) -> dict[str, object]:
+    return {name: getattr(spec, name) for name in spec.__struct_fields__}

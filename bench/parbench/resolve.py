@@ -1,0 +1,94 @@
+"""Resolving a suite fills in what its strategies and workloads decide: ranks, batch size, the hash of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from parbench import fields
+from parbench.errors import UsageError, unknown_name
+from parbench.registry import Registry
+from parbench.spec import RunSpec
+from parbench.suite import Suite
+
+if TYPE_CHECKING:
+    from parbench.api import Workload
+
+
+def resolve(suite: Suite, registry: Registry) -> Suite:
+    """Return `suite` as it will run; resolving twice changes nothing.
+
+    A strategy that always uses one number of ranks gets it, the batch size is filled in from the workload, the hash of
+    its data is added, and cells that turn out to be the same are kept once.
+
+    Raises:
+        UsageError: a name, an argument or a size is unknown.
+        MissingError: torch is missing.
+    """
+    resolver = _Resolver(registry)
+    specs: dict[bytes, RunSpec] = {}
+    for spec in suite.specs:
+        resolved = resolver.one(fields.validated(spec))
+        specs.setdefault(resolver.identity(resolved), resolved)
+    return msgspec.structs.replace(
+        suite, specs=tuple(specs.values()), notes=tuple(dict.fromkeys((*suite.notes, *resolver.notes)))
+    )
+
+
+class _Resolver:
+    """Resolves specs one by one; builds each workload once, because hashing its data may take time."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.notes: list[str] = []
+        self._registry = registry
+        self._workloads: dict[str, Workload] = {}
+        self._hashes: dict[str, str | None] = {}
+
+    def one(self, spec: RunSpec) -> RunSpec:
+        spec = self._with_ranks(spec)
+        workload = self._workload(spec.workload)
+        if spec.size not in workload.sizes:
+            raise unknown_name(f"size of {spec.workload}", spec.size, workload.sizes, "parbench list workloads")
+        batch = spec.global_batch_size or workload.default_batch_size(spec.size)
+        if batch < spec.world_size:
+            self.notes.append(
+                f"{spec.strategy} at {spec.world_size} ranks has a global batch of {batch} samples: some ranks get none"
+            )
+        found = self._hashes[spec.workload]
+        if spec.data_hash not in (None, found):
+            self.notes.append(
+                f"the data of {spec.workload} is not what the record was measured on "
+                f"({spec.data_hash} then, {found} now): losses are not comparable"
+            )
+        return msgspec.structs.replace(spec, global_batch_size=batch, data_hash=found)
+
+    def identity(self, spec: RunSpec) -> bytes:
+        """Return what two spellings of one cell share."""
+        strategy = self._registry.canonical("strategy", spec.strategy)
+        workload = self._registry.canonical("workload", spec.workload)
+        return msgspec.json.encode(msgspec.structs.replace(spec, strategy=strategy, workload=workload))
+
+    def _with_ranks(self, spec: RunSpec) -> RunSpec:
+        ranks = self._registry.resolve("strategy", spec.strategy).ranks
+        if ranks is None or ranks == spec.world_size:
+            return spec
+        word = "rank" if ranks == 1 else "ranks"
+        self.notes.append(f"{spec.strategy} always runs on {ranks} {word}, whatever is asked for")
+        return msgspec.structs.replace(spec, world_size=ranks)
+
+    def _workload(self, written: str) -> Workload:
+        if written not in self._workloads:
+            workload = self._registry.resolve("workload", written)
+            self._workloads[written] = workload
+            self._hashes[written] = self._hash(written, workload)
+        return self._workloads[written]
+
+    def _hash(self, written: str, workload: Workload) -> str | None:
+        # A workload that cannot be built here has no data to hash; the engine records why.
+        if workload.unsupported() is not None:
+            return None
+        try:
+            return workload.data_hash()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the data of {written} cannot be read: {error}; check the path") from error

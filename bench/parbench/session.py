@@ -1,0 +1,258 @@
+"""A Session holds live ranks with several variants in them and steps any of them, round by round.
+
+with Session(world_size=2) as session:
+    ddp = session.add(RunSpec(workload="digits", strategy="ddp"))
+    ddp.parity(steps=3)
+    ddp.round(10)          # warm-up is whatever you leave out
+    print(ddp.round(10).wall_s)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from parbench.errors import ParbenchError, UsageError
+from parbench.launch.local import LocalRanks
+from parbench.launch.messages import (
+    Build,
+    Built,
+    Drop,
+    Evaluate,
+    Judged,
+    Parity,
+    ParityDone,
+    Reply,
+    Steps,
+    StepsDone,
+)
+from parbench.launch.place import Machine, place
+from parbench.launch.ranks import Ranks
+from parbench.launch.stopping import StopRequest
+from parbench.record import Agreement, Agrees, Chosen
+from parbench.registry import Registry
+from parbench.resolve import resolve
+from parbench.spec import Backend, Device, RunSpec
+from parbench.suite import of_specs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSamples:
+    """The raw samples of K consecutive steps of one variant.
+
+    Attributes:
+        first_step: number of the first step; every step the variant ever took is counted.
+        samples: per step, samples of the global batch that were processed.
+        losses: per step, the mean loss of the global batch; None where no rank gave a finite one.
+        ranks: what each member rank measured, in rank order.
+        nonfinite: steps in which a rank's loss was NaN or infinite.
+    """
+
+    first_step: int
+    samples: tuple[int, ...]
+    losses: tuple[float | None, ...]
+    ranks: tuple[StepsDone, ...]
+    nonfinite: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return len(self.samples)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the barrier to drained, on the slowest rank."""
+        return max(r.wall_s for r in self.ranks)
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds the slowest rank spent completing pending work after its last step."""
+        return max(self.ranks, key=lambda r: r.wall_s).drain_s
+
+
+@final
+class Variant:
+    """One strategy on one job, alive in the ranks of a session; made by `Session.add`."""
+
+    def __init__(self, session: Session, number: int, spec: RunSpec, built: Sequence[Built]) -> None:
+        self.spec = spec
+        self._session = session
+        self._number = number
+        self._built = built[0]
+        self.build_s = max(b.wall_s for b in built)
+        self.steps_taken = 0
+        self.first_step_s: float | None = None
+        self.unsupported = next((b.unsupported for b in built if b.unsupported), None)
+
+    @property
+    def agrees(self) -> Agrees:
+        """How closely the strategy claims to train as one process does."""
+        return self._built.agrees
+
+    @property
+    def period(self) -> int:
+        """Steps after which its pattern repeats; rounds are multiples of it."""
+        return self._built.period
+
+    @property
+    def unit(self) -> str:
+        """What is counted: "samples" or "tokens"."""
+        return self._built.unit
+
+    @property
+    def units_per_sample(self) -> int:
+        """How many of them one sample is."""
+        return self._built.units_per_sample
+
+    @property
+    def parameters(self) -> int:
+        """Parameters rank 0 holds."""
+        return self._built.parameters
+
+    def parity(self, steps: int = 3) -> Agreement:
+        """Compare with one process over `steps` steps from the first weights; the variant itself is not stepped."""
+        replies = self._session.call(Parity(variant=self._number, steps=steps))
+        facts = [r.facts for r in replies if isinstance(r, ParityDone) and r.facts]
+        from parbench.parity import agreement
+
+        return agreement(self._built.agrees, facts, steps, bf16=self.spec.precision == "bf16")
+
+    def round(self, steps: int) -> RoundSamples:
+        """Take `steps` consecutive steps between two barriers and return their raw samples."""
+        first = self.steps_taken
+        replies = self._session.call(Steps(variant=self._number, first=first, count=steps))
+        members = tuple(r for r in replies if isinstance(r, StepsDone) and r.member)
+        self.steps_taken += steps
+        if self.first_step_s is None:
+            self.first_step_s = max(r.seconds[0] for r in members)
+        return RoundSamples(
+            first_step=first,
+            samples=members[0].samples,
+            losses=tuple(_mean(column) for column in zip(*(r.losses for r in members), strict=True)),
+            ranks=members,
+            nonfinite=tuple(sorted({step for r in members for step in r.nonfinite})),
+        )
+
+    def held_out(self) -> Judged:
+        """Return loss and accuracy of the present weights on held-out data, or why there are none."""
+        replies = self._session.call(Evaluate(variant=self._number))
+        if not isinstance(replies[0], Judged):
+            raise ParbenchError(f"rank 0 answered {type(replies[0]).__name__} to Evaluate")
+        return replies[0]
+
+    def close(self) -> None:
+        """Release the variant in every rank."""
+        self._session.call(Drop(variant=self._number))
+
+
+@final
+class Session:
+    """Starts ranks once and keeps them until it is closed.
+
+    Args:
+        world_size: ranks to start.
+        device: where they compute.
+        backend: what moves their tensors.
+        threads: compute threads of each rank.
+        timeout_s: seconds without progress after which everything is ended.
+        plugins: files whose strategies and workloads may be named.
+        stop: asked while waiting; made here if not given.
+        ranks: ranks that already run (under torchrun); none are started then.
+
+    Raises:
+        MissingError: the device or backend is not there.
+        RankFailed: a rank raised, exited or was killed; the session is over.
+        Stuck: nothing moved until the deadline; the session is over.
+    """
+
+    def __init__(
+        self,
+        world_size: int = 2,
+        *,
+        device: Device = "auto",
+        backend: Backend = "auto",
+        threads: int = 1,
+        timeout_s: float = 120.0,
+        plugins: Sequence[Path] = (),
+        stop: StopRequest | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.registry = Registry(plugins)
+        placement = place(device, backend, world_size, Machine.here())
+        self.chosen: dict[str, Chosen] = dict(placement.chosen)
+        self.placement = placement
+        self._numbers = 0
+        self._closed = False
+        self.ranks: Ranks = ranks or LocalRanks.start(
+            world_size,
+            placement,
+            threads=threads,
+            timeout_s=timeout_s,
+            stop=stop or StopRequest(),
+            plugins=self.registry.plugins,
+            fault=os.environ.get("PARBENCH_FAULT", ""),
+        )
+
+    def add(self, spec: RunSpec) -> Variant:
+        """Build the job of `spec` in the ranks and spread it; check `unsupported` of what is returned.
+
+        Raises:
+            UsageError: the spec cannot be built in this session.
+        """
+        spec = resolved(spec, self.registry)
+        if spec.world_size > self.ranks.world_size:
+            raise UsageError(
+                f"the spec wants {spec.world_size} ranks, this session has {self.ranks.world_size}; "
+                f"use Session(world_size={spec.world_size})"
+            )
+        number = self._numbers
+        self._numbers += 1
+        replies = self.call(Build(variant=number, spec=spec))
+        return Variant(self, number, spec, [r for r in replies if isinstance(r, Built)])
+
+    def call(self, command: Build | Parity | Steps | Evaluate | Drop) -> list[Reply]:
+        """Let every rank carry out one command; used by variants."""
+        if self._closed:
+            raise UsageError("the session is closed; open a new one")
+        return self.ranks.call(command)
+
+    def close(self) -> None:
+        """Let the ranks release everything and end."""
+        if not self._closed:
+            self._closed = True
+            self.ranks.leave()
+
+    def kill(self) -> None:
+        """End the ranks at once."""
+        self._closed = True
+        self.ranks.kill()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.kill()
+
+
+def resolved(spec: RunSpec, registry: Registry) -> RunSpec:
+    """Return `spec` with its ranks and batch size settled; names and numbers are checked.
+
+    Raises:
+        UsageError: a name or number is not one of those allowed.
+    """
+    return resolve(of_specs((spec,)), registry).specs[0]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    present = [x for x in values if x is not None]
+    return math.fsum(present) / len(present) if present else None

@@ -1,0 +1,77 @@
+"""A RunSpec is one cell of a sweep: everything that decides what is computed and how it is measured."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+import msgspec
+
+Device = Literal["auto", "cpu", "cuda"]
+Backend = Literal["auto", "gloo", "nccl"]
+Precision = Literal["fp32", "bf16"]
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One cell of a sweep, validated once and frozen.
+
+    Attributes:
+        workload: the workload as the user wrote it, such as "digits" or "text(path='corpus.txt')".
+        strategy: the strategy as the user wrote it, such as "ddp".
+        size: one of the workload's sizes.
+        world_size: ranks; a strategy that always runs on one rank has 1 here.
+        device: where tensors live.
+        backend: which library moves them.
+        precision: arithmetic of forward and backward.
+        global_batch_size: samples per optimizer step over all ranks; None takes the workload's own.
+        accumulate: micro-steps a rank's share of the batch is cut into.
+        warmup: steps left out before measuring; None warms up until steady.
+        steps: measured training steps.
+        steps_per_round: consecutive steps between two barriers.
+        parity_steps: steps compared with one process before measuring; 0 leaves the check out and ranks nothing.
+        repeats: fresh launches of the cell.
+        seed: seed of weights and batches.
+        threads: compute threads per rank.
+        trace: whether a traced pass follows the timed rounds.
+        timeout_s: seconds without progress after which a run is ended.
+        data_hash: hash of the data the workload reads; filled in when the spec is resolved.
+    """
+
+    workload: str
+    strategy: str
+    size: str = "small"
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 2
+    device: Device = "auto"
+    backend: Backend = "auto"
+    precision: Precision = "fp32"
+    global_batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
+    warmup: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
+    steps: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 100
+    steps_per_round: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 5
+    parity_steps: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=10**4)] = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    trace: bool = True
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
+    data_hash: str | None = None
+
+
+# What decides when a run is ended or how often it is repeated does not change what it measures.
+_NOT_IDENTITY = ("repeats", "timeout_s")
+
+
+def canonical(spec: RunSpec) -> bytes:
+    """Return the canonical JSON of what identifies `spec`: defaults left out, so that new fields keep old ids."""
+    fields = msgspec.to_builtins(spec)
+    kept = {name: value for name, value in fields.items() if name not in _NOT_IDENTITY}
+    return msgspec.json.encode(kept, order="deterministic")
+
+
+def spec_id(spec: RunSpec) -> str:
+    """Return the 16 hexadecimal digits that name `spec` wherever it runs."""
+    return hashlib.sha256(canonical(spec)).hexdigest()[:16]

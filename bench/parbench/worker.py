@@ -1,0 +1,355 @@
+"""One rank: it joins its group, then does what the launcher says until it is told to leave."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+import torch.distributed as dist
+
+from parbench import parity
+from parbench.api import Job, RankContext, Strategy, Trainer, Workload
+from parbench.clock import clock_for
+from parbench.comm import Comm
+from parbench.faults import Fault, parse_fault
+from parbench.heartbeat import Heartbeat
+from parbench.launch.failure import is_out_of_memory
+from parbench.launch.messages import (
+    Build,
+    Built,
+    Command,
+    Done,
+    Drop,
+    Evaluate,
+    Judged,
+    Leave,
+    Parity,
+    ParityDone,
+    Raised,
+    Ready,
+    Reply,
+    Seat,
+    Steps,
+    StepsDone,
+    decode_command,
+    decode_seat,
+    encode,
+)
+from parbench.launch.pipe import Pipe
+from parbench.loop import run_steps
+from parbench.registry import Registry
+from parbench.spec import RunSpec
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    """One strategy on one job, alive in this rank; `trainer` is None on ranks that do not take part."""
+
+    spec: RunSpec
+    strategy: Strategy
+    workload: Workload
+    ctx: RankContext | None
+    job: Job | None
+    trainer: Trainer | None
+    group: dist.ProcessGroup | None
+
+
+@final
+class Rank:
+    """The variants alive in this process, and what can be done with them."""
+
+    def __init__(self, seat: Seat, heartbeat: Heartbeat) -> None:
+        self.device = torch.device(seat.device)
+        self._seat = seat
+        self._heartbeat = heartbeat
+        self._fault = parse_fault(seat.fault)
+        self._registry = Registry([Path(p) for p in seat.plugins])
+        self._variants: dict[int, _Variant] = {}
+        self._references: dict[tuple[object, ...], parity.Reference] = {}
+
+    def execute(self, command: Command) -> Reply:
+        """Carry out one command."""
+        self._heartbeat.step = None
+        self._heartbeat.phase = type(command).__name__.lower()
+        match command:
+            case Build():
+                return self._build(command)
+            case Parity():
+                return self._parity(command)
+            case Steps():
+                return self._steps(command)
+            case Evaluate():
+                return self._evaluate(command)
+            case Drop():
+                self._drop(command.variant)
+                return Done()
+            case Leave():
+                for variant in list(self._variants):
+                    self._drop(variant)
+                return Done()
+
+    def _build(self, command: Build) -> Reply:
+        started_s = time.perf_counter()
+        spec, rank = command.spec, self._seat.rank
+        strategy = self._registry.resolve("strategy", spec.strategy)
+        workload = self._registry.resolve("workload", spec.workload)
+        group = dist.new_group(list(range(spec.world_size))) if spec.world_size > 1 else None
+        member = rank < spec.world_size
+        ctx = job = trainer = None
+        parameters = 0
+        if member:
+            ctx = self._context(spec, group)
+            if (why := workload.unsupported()) is not None:
+                return Built(unsupported=why)
+            job = self._job(workload, spec)
+            if (why := strategy.unsupported(job, ctx)) is not None:
+                return Built(unsupported=why)
+            trainer = strategy.wrap(job, ctx)
+            parameters = sum(p.numel() for p in job.model.parameters())
+        self._variants[command.variant] = _Variant(
+            spec=spec, strategy=strategy, workload=workload, ctx=ctx, job=job, trainer=trainer, group=group
+        )
+        self._watch_groups()
+        return Built(
+            agrees=strategy.agrees,
+            period=strategy.period,
+            unit=job.unit if job else "samples",
+            units_per_sample=job.units_per_sample if job else 1,
+            parameters=parameters,
+            wall_s=time.perf_counter() - started_s,
+            member=member,
+        )
+
+    def _context(self, spec: RunSpec, group: dist.ProcessGroup | None) -> RankContext:
+        rank = self._seat.rank
+        return RankContext(
+            rank=rank,
+            local_rank=self._seat.local_rank,
+            world_size=spec.world_size,
+            device=self.device,
+            dtype=_DTYPES[spec.precision],
+            comm=Comm(group, rank, spec.world_size),
+            accumulate=spec.accumulate,
+            generator=torch.Generator().manual_seed(spec.seed),
+        )
+
+    def _job(self, workload: Workload, spec: RunSpec) -> Job:
+        batch_size = spec.global_batch_size or workload.default_batch_size(spec.size)
+        torch.manual_seed(spec.seed)  # a forked process inherits its parent's random state
+        return workload.build(spec.size, spec.seed, self.device, batch_size)
+
+    def _parity(self, command: Parity) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.ctx is None:
+            return ParityDone()
+        ctx, spec = variant.ctx, variant.spec
+
+        def build() -> Job:
+            return self._job(variant.workload, spec)
+
+        def reference(optimizer: str) -> parity.Reference:
+            key = (spec.workload, spec.size, spec.precision, spec.global_batch_size, spec.accumulate, spec.seed)
+            full_key = (*key, command.steps, optimizer)
+            if full_key not in self._references:
+                self._references[full_key] = _reference(build(), ctx, command.steps, optimizer)
+            return self._references[full_key]
+
+        facts = parity.compare(variant.strategy, build, ctx, command.steps, reference if ctx.rank == 0 else None)
+        return ParityDone(facts=facts)
+
+    def _steps(self, command: Steps) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.ctx is None or variant.job is None or variant.trainer is None:
+            return StepsDone(member=False)
+        if gc.isenabled():
+            # One collection of a process with torch loaded stalls it for tenths of a second.
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+        return run_steps(
+            variant.trainer,
+            variant.job.batch,
+            variant.ctx,
+            clock_for(self.device),
+            first=command.first,
+            count=command.count,
+            progress=self._heartbeat,
+            fault=self._fault_of(variant.spec.strategy),
+        )
+
+    def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
+        fault, rank = self._fault, self._seat.rank
+
+        def at(step: int) -> Fault | None:
+            return fault if fault is not None and fault.acts(rank, step, strategy) else None
+
+        return at
+
+    def _evaluate(self, command: Evaluate) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.trainer is None or variant.job is None:
+            return Judged(reason="not a member")
+        parameters = variant.trainer.full_parameters()
+        if self._seat.rank != 0:
+            return Judged(reason="rank 0 judges")
+        if variant.job.held_out is None:
+            return Judged(reason=variant.job.held_out_reason)
+        whole = self._job(variant.workload, variant.spec)
+        with torch.no_grad():
+            for name, parameter in whole.model.named_parameters():
+                parameter.copy_(parameters[name])
+            for name, buffer in whole.model.named_buffers():
+                source = dict(variant.job.model.named_buffers()).get(name)
+                if source is not None:
+                    buffer.copy_(source)
+        values = variant.job.held_out(whole.model)
+        finite = {name: value for name, value in values.items() if value - value == 0}
+        return Judged(
+            values=finite, reason=None if len(finite) == len(values) else "the trained model gives no finite loss"
+        )
+
+    def _drop(self, number: int) -> None:
+        variant = self._variants.pop(number)
+        if variant.trainer is not None:
+            variant.trainer.close()
+        group = variant.group
+        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang.
+        del variant
+        gc.collect()
+        self._watch_groups()
+        if group is not None and self._seat.rank in dist.get_process_group_ranks(group):
+            dist.barrier(group=group)
+        if group is not None:
+            dist.destroy_process_group(group)
+
+    def _watch_groups(self) -> None:
+        world = [dist.group.WORLD] if dist.group.WORLD is not None else []
+        members = [v.group for v in self._variants.values() if v.group is not None and v.ctx is not None]
+        self._heartbeat.watch(world + members)
+
+
+def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str) -> parity.Reference:
+    from dataclasses import replace
+
+    return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps)
+
+
+def join(seat: Seat, heartbeat: Heartbeat) -> Rank:
+    """Make this process a rank: threads, memory, device, process group.
+
+    Args:
+        seat: which rank it is and where the others meet.
+        heartbeat: told what is going on.
+    """
+    torch.set_num_threads(seat.threads)
+    _keep_freed_memory()
+    device = torch.device(seat.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    timeout = datetime.timedelta(seconds=seat.group_timeout_s)
+    store = dist.TCPStore(seat.host, seat.port, None, is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+    dist.init_process_group(
+        seat.backend,
+        store=store,
+        rank=seat.rank,
+        world_size=seat.world_size,
+        timeout=timeout,
+        device_id=device if seat.backend == "nccl" else None,
+    )
+    dist.barrier()
+    return Rank(seat, heartbeat)
+
+
+def _keep_freed_memory() -> None:
+    # glibc returns large blocks to the kernel at every free: a timing run would pay for page faults, not arithmetic.
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+    mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
+
+
+def device_name(device: torch.device) -> str:
+    """Return the accelerator's model name, or "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def main(seat_bytes: bytes, commands: Pipe, pulses: Pipe) -> None:
+    """Live as a rank, in a process of its own, until told to leave; never returns.
+
+    Args:
+        seat_bytes: an encoded `Seat`.
+        commands: both ways: commands in, replies out.
+        pulses: out only: the heartbeat.
+    """
+    seat = decode_seat(seat_bytes)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    _redirect_output(seat.log)
+    heartbeat = Heartbeat(seat.rank, pulses)
+    heartbeat.start()
+    try:
+        rank = join(seat, heartbeat)
+        commands.send_bytes(encode(Ready(device_name=device_name(rank.device))))
+        serve(rank, commands)
+        heartbeat.phase = "leaving"
+        heartbeat.watch([])
+        dist.barrier()
+        dist.destroy_process_group()
+        commands.send_bytes(encode(Done()))
+    except (EOFError, BrokenPipeError):
+        os._exit(1)  # the launcher is gone
+    except BaseException as error:  # noqa: BLE001 - whatever ends a rank must reach the launcher
+        traceback.print_exc()
+        sys.stderr.flush()
+        commands.send_bytes(encode(raised(error, heartbeat.step)))
+        os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # no interpreter teardown: threads of the backend may still be running
+
+
+def serve(rank: Rank, commands: Pipe) -> None:
+    """Carry out commands until one says to leave."""
+    while True:
+        command = decode_command(commands.recv_bytes())
+        reply = rank.execute(command)
+        if isinstance(command, Leave):
+            return
+        commands.send_bytes(encode(reply))
+
+
+def raised(error: BaseException, step: int | None) -> Raised:
+    """Return the message that tells the launcher about `error`."""
+    text = " ".join(str(error).split())
+    return Raised(
+        at_s=time.perf_counter(),
+        step=step,
+        kind="oom" if is_out_of_memory(error) else "exception",
+        message=f"{type(error).__name__}: {text[:500]}",
+    )
+
+
+def _redirect_output(path: str) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    # The launcher asks for stacks with this signal when nothing moves any more.
+    faulthandler.enable(file=2, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)

@@ -1,0 +1,1 @@
+"""Workloads: one model and its data per file; the file name is the workload's name."""

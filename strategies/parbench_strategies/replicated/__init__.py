@@ -1,0 +1,1 @@
+"""Replicated strategies: every rank holds the whole model and exchanges gradients."""

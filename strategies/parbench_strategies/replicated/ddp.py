@@ -1,0 +1,63 @@
+"""DistributedDataParallel: buckets of gradients are all-reduced while backward goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+
+
+@final
+class Ddp(Strategy):
+    """All-reduces buckets of gradients while backward goes on, with torch's DistributedDataParallel.
+
+    Args:
+        bucket_cap_mb: size of a bucket in MiB.
+    """
+
+    paper = Paper(
+        "PyTorch Distributed: Experiences on Accelerating Data Parallel Training (Li et al., 2020)",
+        "https://arxiv.org/abs/2006.15704",
+    )
+    agrees = "closely"
+
+    def __init__(self, bucket_cap_mb: float = 25.0) -> None:
+        if not 0 < bucket_cap_mb < 1e6:
+            raise ValueError(f"bucket_cap_mb must be above 0 and below 1e6, got {bucket_cap_mb}")
+        self.bucket_cap_mb = bucket_cap_mb
+
+    def wrap(self, job: Job, ctx: RankContext) -> Trainer:
+        """Wrap the model; one rank has nobody to exchange with and trains bare."""
+        return _DdpTrainer(job, ctx, self.bucket_cap_mb)
+
+
+@final
+class _DdpTrainer(Trainer):
+    def __init__(self, job: Job, ctx: RankContext, bucket_cap_mb: float) -> None:
+        self._job = job
+        self._ctx = ctx
+        self._optimizer = job.optimizer(job.model.parameters())
+        ids = [ctx.device.index or 0] if ctx.device.type == "cuda" else None
+        self._ddp: DistributedDataParallel | None = DistributedDataParallel(
+            job.model, device_ids=ids, process_group=ctx.comm.group, bucket_cap_mb=bucket_cap_mb
+        )
+
+    def step(self, batch: Batch) -> Tensor:
+        ddp = self._ddp
+        if ddp is None:
+            raise RuntimeError("step after close")
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = backward(self._job, self._ctx, ddp, batch, hold=ddp.no_sync)
+        self._optimizer.step()
+        return loss
+
+    def full_parameters(self) -> Mapping[str, Tensor]:
+        return dict(self._job.model.named_parameters())
+
+    def close(self) -> None:
+        # A wrapper alive when its process group is destroyed can hang the rank.
+        self._ddp = None
