@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,14 +15,14 @@ from parbench import environment
 from parbench.environment import capture, variables
 
 
-def git(folder, *arguments):
+def git(folder: Path, *arguments: object) -> str:
     who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 @pytest.fixture
-def repo(tmp_path):
+def repo(tmp_path: Path) -> Path:
     git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("a = 1\n")
     (tmp_path / "notes.md").write_text("notes\n")
@@ -30,7 +31,7 @@ def repo(tmp_path):
     return tmp_path
 
 
-def test_facts_of_this_machine():
+def test_facts_of_this_machine() -> None:
     facts = capture().facts
     assert facts["cores"] == len(os.sched_getaffinity(0))
     assert facts["memory_gib"] > 0
@@ -39,7 +40,7 @@ def test_facts_of_this_machine():
     assert facts["cpu"]
 
 
-def test_fingerprint_is_of_hardware_and_software_of_the_rest(repo):
+def test_fingerprint_is_of_hardware_and_software_of_the_rest(repo: Path) -> None:
     first = capture(repo)
     assert capture(repo).fingerprint == first.fingerprint
     assert capture(repo, {"cuda:0": "NVIDIA H200"}).fingerprint != first.fingerprint
@@ -48,14 +49,14 @@ def test_fingerprint_is_of_hardware_and_software_of_the_rest(repo):
     assert moved[0] == moved[1]
 
 
-def test_commit_and_clean_tree(repo):
+def test_commit_and_clean_tree(repo: Path) -> None:
     found = capture(repo)
     assert found.facts["commit"] == git(repo, "rev-parse", "HEAD")
     assert (found.facts["dirty"], found.facts["diff"]) == (False, None)
 
 
 @pytest.mark.parametrize("name", ["code.py", "new.py"])
-def test_changed_or_new_code_is_other_software(repo, name):
+def test_changed_or_new_code_is_other_software(repo: Path, name: str) -> None:
     clean = capture(repo)
     (repo / name).write_text("a = 2\n")
     first = capture(repo)
@@ -65,7 +66,7 @@ def test_changed_or_new_code_is_other_software(repo, name):
     assert len({clean.software, first.software, second.software}) == 3
 
 
-def test_changed_notes_are_dirty_but_no_other_software(repo):
+def test_changed_notes_are_dirty_but_no_other_software(repo: Path) -> None:
     (repo / "notes.md").write_text("other\n")
     first = capture(repo)
     (repo / "notes.md").write_text("another\n")
@@ -73,24 +74,24 @@ def test_changed_notes_are_dirty_but_no_other_software(repo):
     assert capture(repo).software == first.software
 
 
-def test_a_folder_without_git_has_no_commit(tmp_path):
+def test_a_folder_without_git_has_no_commit(tmp_path: Path) -> None:
     facts = capture(tmp_path).facts
     assert (facts["commit"], facts["dirty"], facts["diff"]) == (None, None, None)
 
 
-def test_a_repository_without_a_commit(tmp_path):
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("a = 1\n")
     facts = capture(tmp_path).facts
     assert (facts["commit"], facts["dirty"]) == (None, True)
 
 
-def test_without_git_installed(monkeypatch):
+def test_without_git_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert capture().facts["commit"] is None
 
 
-def test_a_git_that_hangs_is_left_alone(tmp_path, monkeypatch):
+def test_a_git_that_hangs_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tmp_path / "git"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
@@ -99,7 +100,7 @@ def test_a_git_that_hangs_is_left_alone(tmp_path, monkeypatch):
     assert capture().facts["commit"] is None
 
 
-def test_only_variables_that_change_results_are_kept():
+def test_only_variables_that_change_results_are_kept() -> None:
     given = {
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "0,1",
@@ -134,13 +135,13 @@ def test_only_variables_that_change_results_are_kept():
         ("CUDA_VISIBLE_DEVICES", "GPU-abcdef12-3456-hunter2hunter2"),
     ],
 )
-def test_secrets_and_names_never_leave(name, value):
+def test_secrets_and_names_never_leave(name: str, value: str) -> None:
     found = variables({name: value, "USER": "hunter2hunter2"})
     assert list(found) == [name]
     assert "hunter2" not in found[name]
 
 
-def test_nothing_in_the_facts_names_host_user_or_home():
+def test_nothing_in_the_facts_names_host_user_or_home() -> None:
     planted = {
         "HF_TOKEN": "plantedsecret",
         "USER": "planteduser",
@@ -152,6 +153,6 @@ def test_nothing_in_the_facts_names_host_user_or_home():
     assert f'"{socket.gethostname()}"' not in text
 
 
-def test_capture_never_imports_torch():
+def test_capture_never_imports_torch() -> None:
     code = "import sys; from parbench.environment import capture; capture(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

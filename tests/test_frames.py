@@ -20,10 +20,34 @@ from parbench.spec import RunSpec, spec_id
 from parbench.store import Store
 
 SPEC = RunSpec(workload="digits", strategy="ddp", global_batch_size=64)
-COLUMNS = (
-    "run suite status workload size strategy world_size device backend precision global_batch_size repeat metric value unit "
-    "better n ci_low ci_high source quality reason agreement_passed fingerprint commit path"
-).split()
+COLUMNS = [
+    "run",
+    "suite",
+    "status",
+    "workload",
+    "size",
+    "strategy",
+    "world_size",
+    "device",
+    "backend",
+    "precision",
+    "global_batch_size",
+    "repeat",
+    "metric",
+    "value",
+    "unit",
+    "better",
+    "n",
+    "ci_low",
+    "ci_high",
+    "source",
+    "quality",
+    "reason",
+    "agreement_passed",
+    "fingerprint",
+    "commit",
+    "path",
+]
 STEPS = {
     "phase": ["timed", "timed"],
     "round": [0, 0],
@@ -35,7 +59,7 @@ STEPS = {
 }
 
 
-def a_record(**changes):
+def a_record(**changes: object) -> RunRecord:
     record = RunRecord(
         id="run1",
         suite="s",
@@ -54,14 +78,14 @@ def a_record(**changes):
 
 
 @pytest.fixture
-def results(tmp_path):
+def results(tmp_path: Path) -> Path:
     store = Store(tmp_path / "results")
     store.write(a_record(), steps=STEPS, files={})
     store.write(a_record(id="run2", status="oom", reason="8 GiB asked for", metrics={}), steps={}, files={})
     return tmp_path / "results"
 
 
-def test_a_row_per_run_and_metric(results):
+def test_a_row_per_run_and_metric(results: Path) -> None:
     frame = load(results)
     assert list(frame.columns) == COLUMNS
     assert list(frame["metric"]) == ["step_time_s", "mfu", "step_time_s"]
@@ -79,20 +103,20 @@ def test_a_row_per_run_and_metric(results):
     assert frame.attrs["problems"] == []
 
 
-def test_a_run_that_measured_nothing_has_a_row_that_says_so(results):
+def test_a_run_that_measured_nothing_has_a_row_that_says_so(results: Path) -> None:
     last = load(results).iloc[2]
     assert (last["run"], last["status"], last["quality"]) == ("run2", "oom", "unavailable")
     assert "8 GiB" in last["reason"]
 
 
 @pytest.mark.parametrize("below", ["", "s", "s/run1", "s/run1/record.json"])
-def test_any_level_can_be_loaded(results, below):
+def test_any_level_can_be_loaded(results: Path, below: str) -> None:
     assert "run1" in set(load(results / below)["run"])
     assert len(load(results / below, steps=True)) == 2
     assert "run1" in set(parbench.load(str(results / below))["run"])
 
 
-def test_raw_samples(results):
+def test_raw_samples(results: Path) -> None:
     frame = load(results, steps=True)
     assert list(frame["seconds"]) == [0.5, 0.25]
     assert list(frame["rank"]) == [0, 1]
@@ -101,7 +125,7 @@ def test_raw_samples(results):
 
 
 @pytest.mark.parametrize("steps", [False, True])
-def test_an_empty_folder_gives_the_same_columns_and_types(results, tmp_path, steps):
+def test_an_empty_folder_gives_the_same_columns_and_types(results: Path, tmp_path: Path, steps: bool) -> None:
     (tmp_path / "empty").mkdir()
     full, empty = load(results, steps=steps), load(tmp_path / "empty", steps=steps)
     assert len(empty) == 0
@@ -109,7 +133,7 @@ def test_an_empty_folder_gives_the_same_columns_and_types(results, tmp_path, ste
     assert empty.dtypes.astype(str).tolist() == full.dtypes.astype(str).tolist()
 
 
-def test_unreadable_records_are_counted(results):
+def test_unreadable_records_are_counted(results: Path) -> None:
     (results / "s" / "run2" / "record.json").write_bytes(b"{")
     with pytest.warns(UserWarning, match="left out 1 unreadable"):
         frame = load(results)
@@ -120,13 +144,13 @@ def test_unreadable_records_are_counted(results):
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1 not really PAR1", pickle.dumps({"a": 1})])
-def test_unreadable_samples_are_counted(results, data):
+def test_unreadable_samples_are_counted(results: Path, data: bytes) -> None:
     (results / "s" / "run1" / "steps.parquet").write_bytes(data)
     with pytest.warns(UserWarning, match=r"steps\.parquet"):
         assert len(load(results, steps=True)) == 0
 
 
-def test_foreign_samples_are_counted(results):
+def test_foreign_samples_are_counted(results: Path) -> None:
     path = results / "s" / "run1" / "steps.parquet"
     for foreign in (pandas.DataFrame({"a": [1]}), pandas.DataFrame({name: ["x"] for name in STEPS})):
         foreign.to_parquet(path)
@@ -134,7 +158,7 @@ def test_foreign_samples_are_counted(results):
             load(results, steps=True)
 
 
-def test_missing_path_is_refused(tmp_path):
+def test_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         load(tmp_path / "missing")
 
@@ -142,14 +166,14 @@ def test_missing_path_is_refused(tmp_path):
 class Bomb:
     """Unpickling this makes a file."""
 
-    def __init__(self, target):
+    def __init__(self, target: Path) -> None:
         self.target = target
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
         return (Path.touch, (self.target,))
 
 
-def test_pickles_beside_results_are_never_opened(results, tmp_path):
+def test_pickles_beside_results_are_never_opened(results: Path, tmp_path: Path) -> None:
     """S1: a pickle in the results is neither opened nor executed, whatever it is called."""
     for name in ("x.pkl", "x.pt", "x.npy", "steps.pkl"):
         (results / "s" / "run1" / name).write_bytes(pickle.dumps(Bomb(tmp_path / "pwned")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,19 +12,19 @@ import scipy.stats
 from parbench.statistics import median_interval, ratio_of_sums_interval, spread
 
 
-def test_median_of_all_samples_by_hand():
+def test_median_of_all_samples_by_hand() -> None:
     found = median_interval([[3.0, 1.0], [2.0, 10.0, 4.0]])
     assert (found.value, found.n) == (3.0, 5)
 
 
-def test_no_samples():
+def test_no_samples() -> None:
     assert median_interval([]) == median_interval([[], []])
     found = median_interval([[]])
     assert (found.value, found.low, found.high, found.n) == (None, None, None, 0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_no_interval_below_six_samples(n):
+def test_no_interval_below_six_samples(n: int) -> None:
     # Even [min, max] of n samples misses the median with probability 2 * 0.5**n: 6.25 % for 5, 3.1 % for 6.
     found = median_interval([list(map(float, range(n)))])
     assert found.value == (n - 1) / 2
@@ -32,27 +33,27 @@ def test_no_interval_below_six_samples(n):
     assert ratio_of_sums_interval([[(1.0, 2.0)] * n]).low is None
 
 
-def test_six_samples_have_an_interval_over_launches_too():
+def test_six_samples_have_an_interval_over_launches_too() -> None:
     assert median_interval([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]).low == 1.0
     assert median_interval([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).low == 1.0
 
 
-def test_values_that_are_not_finite_are_missing():
+def test_values_that_are_not_finite_are_missing() -> None:
     assert median_interval([[1.0, math.nan, 3.0, math.inf]]) == median_interval([[1.0, 3.0]])
 
 
-def test_constant_samples_have_an_interval_of_no_width():
+def test_constant_samples_have_an_interval_of_no_width() -> None:
     found = median_interval([[2.0] * 10, [2.0] * 3])
     assert (found.low, found.high) == (2.0, 2.0)
 
 
-def test_deterministic_for_a_seed():
+def test_deterministic_for_a_seed() -> None:
     samples = [list(np.random.default_rng(k).normal(size=30 + k)) for k in range(4)]
     assert median_interval(samples) == median_interval(samples)
     assert median_interval(samples, seed=1) != median_interval(samples, seed=2)
 
 
-def test_order_statistics_bound_small_samples_by_hand():
+def test_order_statistics_bound_small_samples_by_hand() -> None:
     # n = 9: P(Bin(9, 1/2) <= 1) = 10/512 = 1.95 % <= 2.5 %, P(<= 2) = 9 % > 2.5 %: the 2nd and the 8th smallest.
     found = median_interval([[float(k) for k in range(1, 10)]])
     assert found.low <= 2.0
@@ -60,7 +61,7 @@ def test_order_statistics_bound_small_samples_by_hand():
 
 
 @pytest.mark.parametrize("n", [40, 101, 500])
-def test_one_launch_is_the_plain_bootstrap_of_scipy(n):
+def test_one_launch_is_the_plain_bootstrap_of_scipy(n: int) -> None:
     samples = np.random.default_rng(n).lognormal(size=n)
     ours = median_interval([list(samples)], resamples=20000)
     theirs = scipy.stats.bootstrap(
@@ -72,7 +73,7 @@ def test_one_launch_is_the_plain_bootstrap_of_scipy(n):
     assert abs(ranks[2] - ranks[3]) <= 1
 
 
-def test_hierarchical_equals_a_slow_plain_loop():
+def test_hierarchical_equals_a_slow_plain_loop() -> None:
     rng = np.random.default_rng(3)
     launches = [list(rng.normal(loc=k, size=size)) for k, size in enumerate((20, 35, 27, 40))]
     draws = []
@@ -84,7 +85,7 @@ def test_hierarchical_equals_a_slow_plain_loop():
     assert np.quantile(draws, 0.975) == pytest.approx(ours.high, abs=0.12)
 
 
-def test_launches_that_differ_widen_the_interval():
+def test_launches_that_differ_widen_the_interval() -> None:
     rng = np.random.default_rng(0)
     launches = [list(rng.normal(loc=shift, scale=0.01, size=50)) for shift in (1.0, 1.1, 1.2, 1.3, 1.4)]
     apart, mixed = median_interval(launches), median_interval([[x for one in launches for x in one]])
@@ -93,7 +94,7 @@ def test_launches_that_differ_widen_the_interval():
 
 @pytest.mark.parametrize("n", [7, 20, 41])
 @pytest.mark.parametrize("draw", ["normal", "lognormal", "exponential"])
-def test_coverage_of_the_median(n, draw):
+def test_coverage_of_the_median(n: int, draw: str) -> None:
     """Of 1000 intervals at least 95 % hold the true median, up to a binomial error of 1 in 1000."""
     truth = {"normal": 0.0, "lognormal": 1.0, "exponential": math.log(2)}[draw]
     rng, held, trials = np.random.default_rng(n), 0, 1000
@@ -105,7 +106,7 @@ def test_coverage_of_the_median(n, draw):
         assert held <= scipy.stats.binom.ppf(0.999, trials, 0.975)
 
 
-def test_coverage_over_ten_launches():
+def test_coverage_over_ten_launches() -> None:
     """With launches that differ more than rounds do, pooling would be wrong most of the time; the hierarchy is not."""
     rng, trials, held, pooled_held = np.random.default_rng(5), 300, 0, 0
     for trial in range(trials):
@@ -119,24 +120,24 @@ def test_coverage_over_ten_launches():
     assert pooled_held < 0.7 * trials
 
 
-def test_ratio_of_sums_is_not_the_mean_of_rates():
+def test_ratio_of_sums_is_not_the_mean_of_rates() -> None:
     # 8 samples in 1 s and 8 in 3 s: 16 / 4 = 4, not (8 + 8/3) / 2.
     found = ratio_of_sums_interval([[(8.0, 1.0), (8.0, 3.0)]])
     assert (found.value, found.n) == (4.0, 2)
 
 
-def test_ratio_over_launches_of_unequal_length():
+def test_ratio_over_launches_of_unequal_length() -> None:
     found = ratio_of_sums_interval([[(8.0, 1.0)] * 7, [(8.0, 2.0)] * 3])
     assert found.value == pytest.approx(80 / 13)
     assert (found.low, found.high) == (4.0, 8.0)
 
 
-def test_ratio_without_a_denominator():
+def test_ratio_without_a_denominator() -> None:
     assert ratio_of_sums_interval([]).value is None
     assert ratio_of_sums_interval([[(1.0, 0.0)]]).value is None
 
 
-def test_coverage_of_the_ratio():
+def test_coverage_of_the_ratio() -> None:
     rng, trials, held = np.random.default_rng(9), 600, 0
     for trial in range(trials):
         seconds = rng.gamma(9, 1 / 9, size=40)
@@ -149,10 +150,10 @@ def test_coverage_of_the_ratio():
     ("medians", "expected"),
     [([1.0, 1.1, 0.9], 0.2), ([1.0], None), ([], None), ([0.0, 0.0], None), ([2.0, math.nan], None), ([4.0, 4.0], 0.0)],
 )
-def test_spread(medians, expected):
+def test_spread(medians: list[float], expected: float | None) -> None:
     assert spread(medians) == (None if expected is None else pytest.approx(expected))
 
 
-def test_speed_of_a_running_median(benchmark):
+def test_speed_of_a_running_median(benchmark: Callable[..., object]) -> None:
     samples = [list(np.random.default_rng(0).normal(size=1000))]
     benchmark(median_interval, samples)

@@ -26,37 +26,52 @@ class Heartbeat:
         step: the training step being taken; None outside steps.
     """
 
-    def __init__(self, rank: int, pulses: Pipe) -> None:
+    def __init__(self, rank: int, pulses: Pipe | None) -> None:
         self.phase = "starting"
         self.step: int | None = None
         self._rank = rank
         self._pulses = pulses
         self._groups: list[dist.ProcessGroup] = []
-        self._thread = threading.Thread(target=self._beat, name="parbench-heartbeat", daemon=True)
+        self._watched = threading.Lock()
 
     def start(self) -> None:
-        """Start beating."""
-        self._thread.start()
+        """Start beating, where there is somebody to tell."""
+        if self._pulses is not None:
+            beat = threading.Thread(target=self._beat, args=(self._pulses,), name="parbench-heartbeat", daemon=True)
+            beat.start()
 
     def watch(self, groups: list[dist.ProcessGroup]) -> None:
-        """Report the sequence numbers of these groups from now on."""
-        self._groups = groups
+        """Report the sequence numbers of these groups from now on.
+
+        When it returns nobody looks at other groups any more: they may be destroyed.
+        """
+        with self._watched:
+            self._groups = groups
 
     def pulse(self) -> Pulse:
         """Return where the rank is now."""
-        # The one public sign of how far a group has come is on its backend's side; torch's stubs leave it out.
-        sequence = tuple(int(group._get_sequence_number_for_group()) for group in self._groups)  # type: ignore[attr-defined]
+        with self._watched:
+            sequence = _sequence(self._groups)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return Pulse(rank=self._rank, phase=self.phase, step=self.step, sequence=sequence, peak_rss_bytes=peak)
 
-    def _beat(self) -> None:
+    def _beat(self, pulses: Pipe) -> None:
         parent = mp.parent_process()
         sentinels = [parent.sentinel] if parent is not None else []
         while True:
-            # PR_SET_PDEATHSIG is no help: a rank's parent is the forkserver, which may outlive the launcher.
+            # PR_SET_PDEATHSIG is no help: a rank's parent is the forkserver, which outlives the launcher with its ranks.
             if wait(sentinels, timeout=_PERIOD_S):
                 os._exit(1)
             try:
-                self._pulses.send_bytes(encode(self.pulse()))
+                pulses.send_bytes(encode(self.pulse()))
             except OSError:
                 os._exit(1)
+
+
+def _sequence(groups: list[dist.ProcessGroup]) -> tuple[int, ...]:
+    try:
+        # The one public sign of how far a group has come is on its backend's side; torch's stubs leave it out.
+        return tuple(int(group._get_sequence_number_for_group()) for group in groups)  # type: ignore[attr-defined]
+    except RuntimeError:
+        # A strategy destroyed or aborted it. The thread must live on: it is what ends this process with its launcher.
+        return ()

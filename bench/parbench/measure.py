@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from parbench.cases import Measured
@@ -52,7 +52,6 @@ class Launch:
         Raises:
             Stopped: the user asked to stop; every case that was not finished is marked interrupted.
         """
-        self._current = None
         session: Session | None = None
         try:
             session = self._open()
@@ -77,7 +76,6 @@ class Launch:
             m.launch_kind = session.ranks.kind
             m.launch_world_size = session.ranks.world_size
             m.interleaved_with = [o.case.spec.strategy for o in self._cases if o is not m]
-            m.logs = session.ranks.logs()
 
     def _measure(self, session: Session) -> None:
         for m in self._cases:
@@ -145,15 +143,23 @@ class Launch:
     # ---- endings
 
     def _leave(self, session: Session) -> None:
+        self._current = None
+        self._keep(session.ranks.logs())
         try:
             session.close()
         except Stopped:
             session.kill()
         except (RankLost, RanksStuck) as error:  # what was measured before the ranks left stays true
+            self._keep(error.logs)
             for m in self._alive():
                 m.teardown = str(error)
 
+    def _keep(self, logs: Mapping[str, str]) -> None:
+        for m in self._cases:
+            m.logs = dict(logs)
+
     def _broken(self, session: Session | None, error: RankLost | RanksStuck) -> list[Measured]:
+        self._keep(error.logs)
         if session is not None:
             session.kill()
         status: Status = (
@@ -167,6 +173,7 @@ class Launch:
 
     def _interrupted(self, session: Session | None, stop: Stopped) -> None:
         if session is not None:
+            self._keep(session.ranks.logs())
             session.kill()
         for m in self._alive():
             m.end("interrupted", f"{stop}; {m.steps_done} of {m.case.spec.steps} steps were measured", stop.exit_code)

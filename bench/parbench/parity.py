@@ -44,6 +44,10 @@ class Reference:
     after: Mapping[str, Tensor]
 
 
+def _silent(phase: str) -> None:
+    """Tell nobody."""
+
+
 def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
@@ -53,19 +57,21 @@ def optimizers(job: Job) -> Mapping[str, OptimizerFactory]:
     return {SGD: _sgd, OWN: job.optimizer}
 
 
-def reference(job: Job, ctx: RankContext, steps: int) -> Reference:
+def reference(job: Job, ctx: RankContext, steps: int, say: Callable[[str], None] = _silent) -> Reference:
     """Train `job` for `steps` steps in this process alone.
 
     Args:
         job: a fresh job; its model is changed.
         ctx: the rank's context, of which only device, dtype and accumulation are used.
         steps: steps from step 0.
+        say: told before every step, which shows that something moves.
     """
     alone = replace(ctx, rank=0, world_size=1, comm=Comm(None, 0, 1))
     before = _copies(job.model)
     optimizer = job.optimizer(job.model.parameters())
     losses = []
     for step in range(steps):
+        say(f"one-process reference step {step}")
         optimizer.zero_grad(set_to_none=True)
         losses.append(backward(job, alone, job.model, job.batch(step)))
         optimizer.step()
@@ -78,6 +84,7 @@ def compare(
     ctx: RankContext,
     steps: int,
     references: Callable[[str], Reference] | None,
+    say: Callable[[str], None] = _silent,
 ) -> tuple[ParityFacts, ...]:
     """Train fresh copies of the job under `strategy` and return what this rank saw.
 
@@ -87,8 +94,9 @@ def compare(
         ctx: this rank.
         steps: steps to compare.
         references: optimizer name -> the one-process result; None on ranks that do not judge.
+        say: told before every step, which shows that something moves.
     """
-    return tuple(_compare_one(strategy, build(), name, ctx, steps, references) for name in (SGD, OWN))
+    return tuple(_compare_one(strategy, build(), name, ctx, steps, references, say) for name in (SGD, OWN))
 
 
 def _compare_one(
@@ -98,28 +106,46 @@ def _compare_one(
     ctx: RankContext,
     steps: int,
     references: Callable[[str], Reference] | None,
+    say: Callable[[str], None],
 ) -> ParityFacts:
     trainer = strategy.wrap(replace(job, optimizer=optimizers(job)[name]), ctx)
-    try:
-        losses = [trainer.step(job.batch(step)) for step in range(steps)]
-        trainer.drain()
-        parameters = trainer.full_parameters()
-        values = tuple(None if x is None else _finite(float(x)) for x in losses)
-        if references is None:
-            return ParityFacts(optimizer=name, losses=values)
-        return _judge(name, values, parameters, references(name))
-    finally:
-        trainer.close()
-        del trainer
-        gc.collect()
+    losses = []
+    for step in range(steps):
+        say(f"parity with {name}, step {step}")
+        losses.append(trainer.step(job.batch(step)))
+    trainer.drain()
+    parameters = trainer.full_parameters()
+    given = [None if x is None else float(x) for x in losses]
+    values = tuple(None if x is None else _finite(x) for x in given)
+    bad = [step for step, x in enumerate(given) if x is not None and not math.isfinite(x)]
+    if bad:
+        facts = ParityFacts(optimizer=name, losses=values, problem=f"the loss of step {bad[0]} is not finite")
+    elif references is None:
+        facts = ParityFacts(optimizer=name, losses=values)
+    else:
+        facts = _judge(name, values, parameters, references(name))
+    # Not after a failure, which ends the rank: closing would only hide what happened.
+    trainer.close()
+    del trainer, parameters
+    gc.collect()
+    return facts
+
+
+def mismatch(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
+    """Return how two sets of parameters differ in names or shapes, or None if they do not."""
+    missing = wanted.keys() ^ given.keys()
+    if missing:
+        return f"parameters that only one side has: {', '.join(sorted(missing)[:3])}"
+    for name, tensor in wanted.items():
+        if tensor.shape != given[name].shape:
+            return f"{name} has shape {tuple(given[name].shape)}, one process has {tuple(tensor.shape)}"
+    return None
 
 
 def _judge(
     name: str, losses: tuple[float | None, ...], parameters: Mapping[str, Tensor], reference: Reference
 ) -> ParityFacts:
-    missing = reference.after.keys() ^ parameters.keys()
-    if missing:
-        problem = f"parameters that only one side has: {', '.join(sorted(missing)[:3])}"
+    if (problem := mismatch(reference.after, parameters)) is not None:
         return ParityFacts(optimizer=name, losses=losses, reference=reference.losses, problem=problem)
     largest, squared_error, squared_move = 0.0, 0.0, 0.0
     for key, after in reference.after.items():
@@ -152,8 +178,9 @@ def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: i
     reasons: list[str] = []
     for by_rank in zip(*facts, strict=True):
         judge = by_rank[0]
-        if judge.problem:
-            reasons.append(f"with {judge.optimizer}: {judge.problem}")
+        # A loss that is not finite on one rank must not vanish in the mean of the others.
+        if problem := next((fact.problem for fact in by_rank if fact.problem), None):
+            reasons.append(f"with {judge.optimizer}: {problem}")
             continue
         means = [_mean(column) for column in zip(*(fact.losses for fact in by_rank), strict=True)]
         if any(x is None for x in means):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import stat
 from pathlib import Path
 
@@ -54,8 +55,9 @@ def read_record(path: Path | str) -> RunRecord:
     path = Path(path)
     file = path / RECORD if path.is_dir() else path
     try:
-        with file.open("rb") as stream:
-            if not stat.S_ISREG(file.stat().st_mode):
+        # Opening a named pipe would wait for a writer.
+        with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise UnreadableError(f"{file}: not a regular file")
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

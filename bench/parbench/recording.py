@@ -207,13 +207,14 @@ def _disagrees(m: Measured) -> Warned | None:
 
 def _oversubscribed(m: Measured, environment: Environment) -> Warned | None:
     cores = environment.facts.get("cores")
-    wanted = m.launch_world_size * m.case.spec.threads
+    # Ranks of its launch that it does not use wait for a command, which costs no core.
+    wanted = m.case.spec.world_size * m.case.spec.threads
     on_cpu = "device" not in m.chosen or m.chosen["device"].value == "cpu"
     if not isinstance(cores, int) or not on_cpu or wanted <= cores:
         return None
     return Warned(
         code="oversubscribed",
-        message=f"{m.launch_world_size} ranks of {m.case.spec.threads} threads share {cores} cores: they take turns",
+        message=f"{m.case.spec.world_size} ranks of {m.case.spec.threads} threads share {cores} cores: they take turns",
         advice="use fewer ranks or threads; compare only what a link, not a core, limits",
     )
 

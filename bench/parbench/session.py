@@ -48,7 +48,7 @@ class RoundSamples:
     Attributes:
         first_step: number of the first step; every step the variant ever took is counted.
         samples: per step, samples of the global batch that were processed.
-        losses: per step, the mean loss of the global batch; None where no rank gave a finite one.
+        losses: per step, the mean loss of the global batch; None where a rank gave one that is not finite, or none did.
         ranks: what each member rank measured, in rank order.
         nonfinite: steps in which a rank's loss was NaN or infinite.
     """
@@ -71,8 +71,8 @@ class RoundSamples:
 
     @property
     def drain_s(self) -> float:
-        """Seconds the slowest rank spent completing pending work after its last step."""
-        return max(self.ranks, key=lambda r: r.wall_s).drain_s
+        """Longest time over ranks of completing pending work after the last step."""
+        return max(r.drain_s for r in self.ranks)
 
 
 @final
@@ -87,6 +87,7 @@ class Variant:
         self.build_s = max(b.wall_s for b in built)
         self.steps_taken = 0
         self.first_step_s: float | None = None
+        self._closed = False
         self.unsupported = next((b.unsupported for b in built if b.unsupported), None)
 
     @property
@@ -116,6 +117,7 @@ class Variant:
 
     def parity(self, steps: int = 3) -> Agreement:
         """Compare with one process over `steps` steps from the first weights; the variant itself is not stepped."""
+        self._check(steps)
         replies = self._session.call(Parity(variant=self._number, steps=steps))
         facts = [r.facts for r in replies if isinstance(r, ParityDone) and r.facts]
         from parbench.parity import agreement
@@ -124,22 +126,26 @@ class Variant:
 
     def round(self, steps: int) -> RoundSamples:
         """Take `steps` consecutive steps between two barriers and return their raw samples."""
+        self._check(steps)
         first = self.steps_taken
         replies = self._session.call(Steps(variant=self._number, first=first, count=steps))
         members = tuple(r for r in replies if isinstance(r, StepsDone) and r.member)
         self.steps_taken += steps
         if self.first_step_s is None:
             self.first_step_s = max(r.seconds[0] for r in members)
+        nonfinite = sorted({step for r in members for step in r.nonfinite})
+        means = [_mean(column) for column in zip(*(r.losses for r in members), strict=True)]
         return RoundSamples(
             first_step=first,
             samples=members[0].samples,
-            losses=tuple(_mean(column) for column in zip(*(r.losses for r in members), strict=True)),
+            losses=tuple(None if first + k in nonfinite else mean for k, mean in enumerate(means)),
             ranks=members,
-            nonfinite=tuple(sorted({step for r in members for step in r.nonfinite})),
+            nonfinite=tuple(nonfinite),
         )
 
     def held_out(self) -> Judged:
         """Return loss and accuracy of the present weights on held-out data, or why there are none."""
+        self._check()
         replies = self._session.call(Evaluate(variant=self._number))
         if not isinstance(replies[0], Judged):
             raise ParbenchError(f"rank 0 answered {type(replies[0]).__name__} to Evaluate")
@@ -147,7 +153,18 @@ class Variant:
 
     def close(self) -> None:
         """Release the variant in every rank."""
-        self._session.call(Drop(variant=self._number))
+        if not self._closed:
+            self._closed = True
+            self._session.call(Drop(variant=self._number))
+
+    def _check(self, steps: int = 1) -> None:
+        """Refuse what would end the ranks."""
+        if self._closed:
+            raise UsageError(f"this variant ({self.spec.strategy}) is closed; add it to the session again")
+        if self.unsupported is not None:
+            raise UsageError(f"{self.spec.strategy} cannot run here: {self.unsupported}")
+        if steps < 1:
+            raise UsageError(f"steps={steps}: at least 1 is needed")
 
 
 @final
@@ -161,6 +178,8 @@ class Session:
         threads: compute threads of each rank.
         timeout_s: seconds without progress after which everything is ended.
         plugins: files whose strategies and workloads may be named.
+        log_folder: where the ranks write what they print; a temporary folder unless given, which is removed unless a
+            rank fails.
         stop: asked while waiting; made here if not given.
         ranks: ranks that already run (under torchrun); none are started then.
 
@@ -179,6 +198,7 @@ class Session:
         threads: int = 1,
         timeout_s: float = 120.0,
         plugins: Sequence[Path] = (),
+        log_folder: Path | None = None,
         stop: StopRequest | None = None,
         ranks: Ranks | None = None,
     ) -> None:
@@ -196,6 +216,7 @@ class Session:
             stop=stop or StopRequest(),
             plugins=self.registry.plugins,
             fault=os.environ.get("PARBENCH_FAULT", ""),
+            log_folder=log_folder,
         )
 
     def add(self, spec: RunSpec) -> Variant:
@@ -213,7 +234,10 @@ class Session:
         number = self._numbers
         self._numbers += 1
         replies = self.call(Build(variant=number, spec=spec))
-        return Variant(self, number, spec, [r for r in replies if isinstance(r, Built)])
+        variant = Variant(self, number, spec, [r for r in replies if isinstance(r, Built)])
+        if variant.unsupported is not None:
+            variant.close()
+        return variant
 
     def call(self, command: Build | Parity | Steps | Evaluate | Drop) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""

@@ -83,7 +83,7 @@ def ratio_of_sums_interval(
 
     A rate is the ratio of the sums, never the mean of rates: the mean of rates overweights the fast rounds. The
     interval resamples (numerator, denominator) pairs within launches as `median_interval` does. Percentile intervals of
-    ratios of few pairs are somewhat narrow (about 87 % instead of 95 % for 6 pairs, 93 % for 20).
+    ratios of few pairs are somewhat narrow (about 85 % instead of 95 % for 6 pairs, 93 % for 20).
 
     Args:
         launches: (numerator, denominator) pairs of each fresh launch; pairs that are not finite count as missing.

@@ -27,6 +27,7 @@ from parbench.recordfile import RECORD, decode_record, encode_record, read_recor
 __all__ = [
     "RECORD",
     "STEPS",
+    "Column",
     "Filesystem",
     "Problem",
     "Run",
@@ -216,8 +217,9 @@ def _parquet(steps: Mapping[str, Column]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    known = {name: pyarrow.array(list(steps.get(name, ())), type=kind) for name, kind in _STEP_TYPES.items()}
-    more = {name: pyarrow.array(list(column)) for name, column in steps.items() if name not in known}
+    rows = max(map(len, steps.values()), default=0)
+    known = {name: pyarrow.array(steps.get(name, [None] * rows), type=kind) for name, kind in _STEP_TYPES.items()}
+    more = {name: pyarrow.array(column) for name, column in steps.items() if name not in known}
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(known | more), sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from parbench.cases import Case, Measured
 from parbench.errors import StoreError, worst_exit_code
 from parbench.events import Event, Listener, silent
 from parbench.faults import parse_fault
+from parbench.launch.elastic import TorchrunSeat
 from parbench.launch.failure import Stopped
 from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
@@ -47,6 +49,7 @@ class Outcome:
         exit_code: as DESIGN.md 5 orders them.
         store_error: why some results could not be stored; None if all were.
         notes: sentences a reader should know.
+        leads: False in the ranks of a torchrun launch that only carry out what rank 0 says; they report nothing.
     """
 
     records: list[RunRecord]
@@ -56,6 +59,7 @@ class Outcome:
     exit_code: int
     store_error: str | None = None
     notes: list[str] = field(default_factory=list)
+    leads: bool = True
 
 
 def run(
@@ -103,7 +107,6 @@ def run_sweep(
     registry: Registry,
     fresh: bool = False,
     listener: Listener = silent,
-    ranks: Ranks | None = None,
 ) -> Outcome:
     """Measure every cell of `suite`; failures become records and the sweep goes on.
 
@@ -113,7 +116,6 @@ def run_sweep(
         registry: where names are looked up.
         fresh: do not take up a sweep that was cut short.
         listener: told about progress.
-        ranks: ranks that already run (under torchrun).
 
     Raises:
         UsageError: something asked for cannot be meant; nothing was started.
@@ -125,9 +127,40 @@ def run_sweep(
     machine = Machine.here()
     for spec in suite.specs:
         place(spec.device, spec.backend, spec.world_size, machine)
+    seat = TorchrunSeat.here(os.environ)
+    if seat is not None:
+        return _under_torchrun(seat, suite, out, registry, listener, machine)
     Store(out).probe()
     with StopRequest() as stop:
-        return _Sweep(suite, out, registry, listener, stop, ranks).run(fresh=fresh)
+        return _Sweep(suite, out, registry, listener, stop, None).run(fresh=fresh)
+
+
+def _under_torchrun(
+    seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener, machine: Machine
+) -> Outcome:
+    """Lead the sweep in rank 0, serve in the others; every process of a torchrun launch comes here."""
+    from parbench.launch.torchrun import TorchrunRanks  # torch
+
+    seat.check(suite.specs)
+    if seat.rank == 0:
+        Store(out).probe()
+    spec = max(suite.specs, key=lambda one: one.world_size)
+    with StopRequest() as stop:
+        ranks = TorchrunRanks.start(
+            seat,
+            place(spec.device, spec.backend, seat.world_size, machine),
+            threads=spec.threads,
+            timeout_s=spec.timeout_s,
+            stop=stop,
+            plugins=registry.plugins,
+            fault=os.environ.get("PARBENCH_FAULT", ""),
+        )
+        if seat.rank != 0:
+            code = ranks.serve()
+            return Outcome(records=[], cells=[], path=out, document=b"", exit_code=code, leads=False)
+        outcome = _Sweep(suite, out, registry, listener, stop, ranks).run(fresh=True)
+        ranks.end()
+        return outcome
 
 
 @final
@@ -200,17 +233,18 @@ class _Sweep:
         pending = [Measured(case=case) for case in cases]
         while pending:
             started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            launch = Launch(partial(self._open, pending), pending, self._on_phase, self._on_round)
-            try:
-                again = launch.run()
-            except Stopped:
-                self._finish(pending, started_at)
-                raise
-            retried = {id(m) for m in again}
-            self._finish([m for m in pending if id(m) not in retried], started_at)
+            with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
+                launch = Launch(partial(self._open, pending, Path(logs)), pending, self._on_phase, self._on_round)
+                try:
+                    again = launch.run()
+                except Stopped:
+                    self._finish(pending, started_at)
+                    raise
+                retried = {id(m) for m in again}
+                self._finish([m for m in pending if id(m) not in retried], started_at)
             pending = [Measured(case=m.case) for m in again]
 
-    def _open(self, pending: Sequence[Measured]) -> Session:
+    def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec
         return Session(
             max(m.case.spec.world_size for m in pending),
@@ -219,6 +253,7 @@ class _Sweep:
             threads=spec.threads,
             timeout_s=spec.timeout_s,
             plugins=self._registry.plugins,
+            log_folder=logs,
             stop=self._stop,
             ranks=self._ranks,
         )
@@ -239,19 +274,20 @@ class _Sweep:
             )
             self._records.append(record)
             self._codes.append(m.exit_code)
-            self._store(m, record)
-            self._tell("case", m.case, message=f"{m.status}: {m.reason}" if m.ended else "")
+            folder = self._store(m, record)
+            self._tell("case", m.case, message=_ending(m, folder))
 
     def _environment_with(self, devices: Mapping[str, str]) -> Environment:
         return environment.capture(devices=devices)
 
-    def _store(self, m: Measured, record: RunRecord) -> None:
+    def _store(self, m: Measured, record: RunRecord) -> Path | None:
         try:
             files = {name: Path(path) for name, path in m.logs.items()}
-            Store(self._out).write(record, steps=steps_of(m), files=files)
+            return Store(self._out).write(record, steps=steps_of(m), files=files)
         except StoreError as error:
             self._store_errors.append(str(error))
             self._codes.append(error.exit_code)
+            return None
 
     def _save(self) -> None:
         try:
@@ -311,6 +347,16 @@ class _Sweep:
                 message=message,
             )
         )
+
+
+def _ending(m: Measured, folder: Path | None) -> str:
+    """Return how a case ended, with the path of the log that tells all of it; nothing if it is complete."""
+    if not m.ended:
+        return ""
+    told = f"{m.status}: {m.reason}"
+    if folder is None or m.failure is None or m.failure.detail not in m.logs:
+        return told
+    return f"{told} (log: {folder / m.failure.detail})"
 
 
 def _launches(cases: Sequence[Case]) -> list[list[Case]]:

@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from parbench import parity
 from parbench.api import Job, RankContext, Strategy, Trainer, Workload
@@ -29,6 +30,7 @@ from parbench.launch.failure import is_out_of_memory
 from parbench.launch.messages import (
     Build,
     Built,
+    Clear,
     Command,
     Done,
     Drop,
@@ -48,6 +50,7 @@ from parbench.launch.messages import (
     encode,
 )
 from parbench.launch.pipe import Pipe
+from parbench.launch.stores import Store, joined
 from parbench.loop import run_steps
 from parbench.registry import Registry
 from parbench.spec import RunSpec
@@ -66,6 +69,7 @@ class _Variant:
     job: Job | None
     trainer: Trainer | None
     group: dist.ProcessGroup | None
+    randomness: Randomness
 
 
 @final
@@ -80,6 +84,11 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
+
+    @property
+    def step(self) -> int | None:
+        """The training step being taken; None outside steps."""
+        return self._heartbeat.step
 
     def execute(self, command: Command) -> Reply:
         """Carry out one command."""
@@ -97,7 +106,7 @@ class Rank:
             case Drop():
                 self._drop(command.variant)
                 return Done()
-            case Leave():
+            case Clear() | Leave():
                 for variant in list(self._variants):
                     self._drop(variant)
                 return Done()
@@ -107,24 +116,32 @@ class Rank:
         spec, rank = command.spec, self._seat.rank
         strategy = self._registry.resolve("strategy", spec.strategy)
         workload = self._registry.resolve("workload", spec.workload)
-        group = dist.new_group(list(range(spec.world_size))) if spec.world_size > 1 else None
+        group = self._group(spec.world_size) if spec.world_size > 1 else None
         member = rank < spec.world_size
-        ctx = job = trainer = None
+        ctx = job = trainer = why = None
         parameters = 0
         if member:
             ctx = self._context(spec, group)
-            if (why := workload.unsupported()) is not None:
-                return Built(unsupported=why)
-            job = self._job(workload, spec)
-            if (why := strategy.unsupported(job, ctx)) is not None:
-                return Built(unsupported=why)
-            trainer = strategy.wrap(job, ctx)
-            parameters = sum(p.numel() for p in job.model.parameters())
+            why = workload.unsupported()
+            job = self._job(workload, spec) if why is None else None
+            why = strategy.unsupported(job, ctx) if job is not None else why
+            if job is not None and why is None:
+                trainer = strategy.wrap(job, ctx)
+                parameters = sum(p.numel() for p in job.model.parameters())
+        # What is unsupported is kept too: all ranks must release its group together.
         self._variants[command.variant] = _Variant(
-            spec=spec, strategy=strategy, workload=workload, ctx=ctx, job=job, trainer=trainer, group=group
+            spec=spec,
+            strategy=strategy,
+            workload=workload,
+            ctx=ctx,
+            job=job,
+            trainer=trainer,
+            group=group,
+            randomness=Randomness(self.device),
         )
         self._watch_groups()
         return Built(
+            unsupported=why,
             agrees=strategy.agrees,
             period=strategy.period,
             unit=job.unit if job else "samples",
@@ -133,6 +150,12 @@ class Rank:
             wall_s=time.perf_counter() - started_s,
             member=member,
         )
+
+    def _group(self, members: int) -> dist.ProcessGroup:
+        # Without a timeout of its own a new group waits for half an hour, whatever the first one's was.
+        timeout = datetime.timedelta(seconds=self._seat.group_timeout_s)
+        group: dist.ProcessGroup = dist.new_group(list(range(members)), timeout=timeout)
+        return group
 
     def _context(self, spec: RunSpec, group: dist.ProcessGroup | None) -> RankContext:
         rank = self._seat.rank
@@ -165,11 +188,22 @@ class Rank:
             key = (spec.workload, spec.size, spec.precision, spec.global_batch_size, spec.accumulate, spec.seed)
             full_key = (*key, command.steps, optimizer)
             if full_key not in self._references:
-                self._references[full_key] = _reference(build(), ctx, command.steps, optimizer)
+                self._references[full_key] = _reference(build(), ctx, command.steps, optimizer, self._say)
             return self._references[full_key]
 
-        facts = parity.compare(variant.strategy, build, ctx, command.steps, reference if ctx.rank == 0 else None)
+        with Randomness(self.device):
+            facts = parity.compare(
+                variant.strategy,
+                build,
+                ctx,
+                command.steps,
+                reference if ctx.rank == 0 else None,
+                self._say,
+            )
         return ParityDone(facts=facts)
+
+    def _say(self, phase: str) -> None:
+        self._heartbeat.phase = phase
 
     def _steps(self, command: Steps) -> Reply:
         variant = self._variants[command.variant]
@@ -180,16 +214,17 @@ class Rank:
             gc.collect()
             gc.freeze()
             gc.disable()
-        return run_steps(
-            variant.trainer,
-            variant.job.batch,
-            variant.ctx,
-            clock_for(self.device),
-            first=command.first,
-            count=command.count,
-            progress=self._heartbeat,
-            fault=self._fault_of(variant.spec.strategy),
-        )
+        with variant.randomness:
+            return run_steps(
+                variant.trainer,
+                variant.job.batch,
+                variant.ctx,
+                clock_for(self.device),
+                first=command.first,
+                count=command.count,
+                progress=self._heartbeat,
+                fault=self._fault_of(variant.spec.strategy),
+            )
 
     def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
         fault, rank = self._fault, self._seat.rank
@@ -208,15 +243,11 @@ class Rank:
             return Judged(reason="rank 0 judges")
         if variant.job.held_out is None:
             return Judged(reason=variant.job.held_out_reason)
-        whole = self._job(variant.workload, variant.spec)
-        with torch.no_grad():
-            for name, parameter in whole.model.named_parameters():
-                parameter.copy_(parameters[name])
-            for name, buffer in whole.model.named_buffers():
-                source = dict(variant.job.model.named_buffers()).get(name)
-                if source is not None:
-                    buffer.copy_(source)
-        values = variant.job.held_out(whole.model)
+        with Randomness(self.device):
+            model = self._job(variant.workload, variant.spec).model
+            if (why := _fill(model, parameters, variant.job.model)) is not None:
+                return Judged(reason=why)
+            values = variant.job.held_out(model)
         finite = {name: value for name, value in values.items() if value - value == 0}
         return Judged(
             values=finite, reason=None if len(finite) == len(values) else "the trained model gives no finite loss"
@@ -226,14 +257,18 @@ class Rank:
         variant = self._variants.pop(number)
         if variant.trainer is not None:
             variant.trainer.close()
-        group = variant.group
-        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang.
-        del variant
-        gc.collect()
+        # Ranks outside a group hold only a token for it.
+        group = variant.group if variant.ctx is not None else None
         self._watch_groups()
-        if group is not None and self._seat.rank in dist.get_process_group_ranks(group):
-            dist.barrier(group=group)
+        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang. What was
+        # frozen before timing would never be collected.
+        del variant
+        gc.unfreeze()
+        gc.collect()
+        if not gc.isenabled():
+            gc.freeze()
         if group is not None:
+            dist.barrier(group=group)
             dist.destroy_process_group(group)
 
     def _watch_groups(self) -> None:
@@ -242,27 +277,72 @@ class Rank:
         self._heartbeat.watch(world + members)
 
 
-def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str) -> parity.Reference:
-    from dataclasses import replace
+@final
+class Randomness:
+    """A random state of its own: while entered, torch draws from it, and outside it is as if nothing had been drawn.
 
-    return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps)
+    Variants that are alive together draw (for dropout) what they would draw alone.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._inside = self._states()
+        self._outside = self._inside
+
+    def __enter__(self) -> None:
+        self._outside = self._states()
+        self._draw_from(self._inside)
+
+    def __exit__(self, *exc: object) -> None:
+        self._inside = self._states()
+        self._draw_from(self._outside)
+
+    def _states(self) -> list[torch.Tensor]:
+        host = [torch.get_rng_state()]
+        return host if self._device.type != "cuda" else [*host, torch.cuda.get_rng_state(self._device)]
+
+    def _draw_from(self, states: list[torch.Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for state in states[1:]:
+            torch.cuda.set_rng_state(state, self._device)
 
 
-def join(seat: Seat, heartbeat: Heartbeat) -> Rank:
+def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Callable[[str], None]) -> parity.Reference:
+    return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps, say)
+
+
+def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], trained: nn.Module) -> str | None:
+    """Copy trained parameters, and the buffers of `trained`, into a fresh model; return why that cannot be done."""
+    buffers = dict(trained.named_buffers())
+    wanted = dict(model.named_parameters())
+    if (problem := parity.mismatch(wanted, parameters)) is not None:
+        return f"the strategy's full parameters are not the model's: {problem}"
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            parameter.copy_(parameters[name])
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+    return None
+
+
+def join(seat: Seat, heartbeat: Heartbeat, store: Store | None = None) -> Rank:
     """Make this process a rank: threads, memory, device, process group.
 
     Args:
         seat: which rank it is and where the others meet.
         heartbeat: told what is going on.
+        store: where the others meet, if this process has already been there; else `seat` says where.
     """
     torch.set_num_threads(seat.threads)
     _keep_freed_memory()
     device = torch.device(seat.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     timeout = datetime.timedelta(seconds=seat.group_timeout_s)
-    store = dist.TCPStore(seat.host, seat.port, None, is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+    if store is None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: loopback, whatever its host name resolves to
+        store = joined(seat.host, seat.port, seat.group_timeout_s)
     dist.init_process_group(
         seat.backend,
         store=store,
@@ -300,24 +380,23 @@ def main(seat_bytes: bytes, commands: Pipe, pulses: Pipe) -> None:
     """
     seat = decode_seat(seat_bytes)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the forkserver holds them back
     _redirect_output(seat.log)
     heartbeat = Heartbeat(seat.rank, pulses)
     heartbeat.start()
     try:
         rank = join(seat, heartbeat)
-        commands.send_bytes(encode(Ready(device_name=device_name(rank.device))))
+        _tell(commands, Ready(device_name=device_name(rank.device)))
         serve(rank, commands)
         heartbeat.phase = "leaving"
         heartbeat.watch([])
         dist.barrier()
         dist.destroy_process_group()
-        commands.send_bytes(encode(Done()))
-    except (EOFError, BrokenPipeError):
-        os._exit(1)  # the launcher is gone
+        _tell(commands, Done())
     except BaseException as error:  # noqa: BLE001 - whatever ends a rank must reach the launcher
         traceback.print_exc()
         sys.stderr.flush()
-        commands.send_bytes(encode(raised(error, heartbeat.step)))
+        _tell(commands, raised(error, heartbeat.step))
         os._exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -327,11 +406,23 @@ def main(seat_bytes: bytes, commands: Pipe, pulses: Pipe) -> None:
 def serve(rank: Rank, commands: Pipe) -> None:
     """Carry out commands until one says to leave."""
     while True:
-        command = decode_command(commands.recv_bytes())
+        try:
+            message = commands.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(1)  # the launcher is gone
+        command = decode_command(message)
         reply = rank.execute(command)
         if isinstance(command, Leave):
             return
+        _tell(commands, reply)
+
+
+def _tell(commands: Pipe, reply: Reply) -> None:
+    # An EOFError of a plug-in is a failure to report, so only those of the pipe are caught, and here.
+    try:
         commands.send_bytes(encode(reply))
+    except OSError:
+        os._exit(1)  # the launcher is gone
 
 
 def raised(error: BaseException, step: int | None) -> Raised:

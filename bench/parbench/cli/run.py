@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parbench.cli import output
+from parbench.cli.request import changes_of, suite_of
 
 if TYPE_CHECKING:
     from parbench.suite import Suite
@@ -143,10 +144,6 @@ def run(
             rich_help_panel=_HOW,
         ),
     ] = None,
-    no_trace: Annotated[
-        bool,
-        typer.Option("--no-trace", help="Leave out the traced pass after the timed rounds.", rich_help_panel=_HOW),
-    ] = False,
     device: Annotated[
         _Text,
         typer.Option("--device", metavar="auto|cpu|cuda", help="Where tensors live.", rich_help_panel=_WHERE),
@@ -232,46 +229,9 @@ def run(
     }
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}
-    changes = _changes(lists, settings or [])
-    if no_trace:
-        changes = {"trace": (False,), **changes}
-    suite = _suite(what, changes, suite_name)
+    changes = changes_of(lists, settings or [])
+    suite = suite_of(what, changes, suite_name)
     _start(suite, plugin or [], out, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
-
-
-def _changes(flags: Mapping[str, Sequence[str]], settings: Sequence[str]) -> dict[str, tuple[object, ...]]:
-    from parbench import fields, plan
-
-    labels = {"timeout_s": "--timeout"}
-    found: dict[str, tuple[object, ...]] = {}
-    for name, texts in flags.items():
-        label = labels.get(name, f"--{name.replace('_', '-')}")
-        values = [fields.from_text(name, text, label) for text in texts]
-        if values:
-            found[name] = tuple(dict.fromkeys(values))
-    return found | dict(plan.assignment(text) for text in settings)
-
-
-def _suite(what: str | None, changes: Mapping[str, tuple[object, ...]], name: str | None) -> Suite:
-    from parbench import suite
-
-    if what is None:
-        return suite.default(changes, name)
-    if what.endswith(".toml"):
-        return suite.load(Path(what), changes, name)
-    if what.endswith(".json") or _holds_record(what):
-        from parbench.store import find_records
-
-        return suite.from_record(find_records(Path(what))[0][0], changes, name)
-    return suite.from_flags(what, changes, name)
-
-
-def _holds_record(text: str) -> bool:
-    try:
-        return (Path(text) / "record.json").is_file()
-    except (OSError, ValueError):
-        # Too long or odd for a path: then it is a workload, or nothing.
-        return False
 
 
 def _start(
@@ -290,6 +250,8 @@ def _start(
 
     with LiveProgress() as progress:
         outcome = run_sweep(suite, out=out, registry=registry, fresh=fresh, listener=progress)
+    if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
+        raise typer.Exit(outcome.exit_code)
     raise typer.Exit(_report(suite, outcome, as_json=as_json, strict=strict))
 
 

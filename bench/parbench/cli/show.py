@@ -24,7 +24,9 @@ def show(
     from parbench.errors import UnreadableError, UsageError
     from parbench.store import find_records
 
-    records, problems = find_records(path)
+    found, problems = find_records(path)
+    # Stored by time and chance; read by what is compared, the fewest ranks first.
+    records = sorted(found, key=lambda one: (one.spec.workload, one.spec.size, one.spec.world_size, one.spec.strategy))
     output.notes(problem.sentence for problem in problems)
     if problems:
         output.notes([f"{len(problems)} of {len(problems) + len(records)} records cannot be read and are left out"])

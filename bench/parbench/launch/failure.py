@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 
 from parbench.errors import RankFailed, Stuck
 from parbench.record import Failure
@@ -20,23 +21,28 @@ _PEER_LOST = (
     "remote process exited",
     "store is closed",
     "socket closed",
+    "connection was likely closed",
+    "ncclremoteerror",
+    "communicator was aborted",
 )
 
 
 class RankLost(RankFailed):
-    """A rank raised, exited or was killed; `failure` says which and how."""
+    """A rank raised, exited or was killed; `failure` says which and how, `logs` are as `Ranks.logs` gives them."""
 
-    def __init__(self, failure: Failure, world_size: int) -> None:
+    def __init__(self, failure: Failure, world_size: int, logs: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence(failure, world_size))
         self.failure = failure
+        self.logs = dict(logs or {})
 
 
 class RanksStuck(Stuck):
-    """No rank made progress until the deadline; `failure` names who is to blame."""
+    """No rank made progress until the deadline; `failure` names who is to blame, `logs` hold everybody's stacks."""
 
-    def __init__(self, failure: Failure, world_size: int) -> None:
+    def __init__(self, failure: Failure, world_size: int, logs: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence(failure, world_size))
         self.failure = failure
+        self.logs = dict(logs or {})
 
 
 class Stopped(Exception):

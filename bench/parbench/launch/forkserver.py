@@ -5,42 +5,80 @@ from __future__ import annotations
 import contextlib
 import multiprocessing as mp
 import os
+import signal
 import sys
-import time
+import threading
 import types
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from parbench.errors import ParbenchError
+from parbench.launch.failure import Stopped
 from parbench.launch.pipe import Pipe
+from parbench.launch.stopping import StopRequest
 
 Main = Callable[[bytes, Pipe, Pipe], None]
 
 _PRELOAD = "parbench.launch.preload"
 # Read when the C++ side loads: it warns about every client whose host name cannot be looked up.
 _ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
-_started_s: list[float] = []
+_HELD_BACK = {signal.SIGINT, signal.SIGTERM}
+_POLL_S = 0.1
+_loading: list[Future[None]] = []
 
 
-def ensure_forkserver() -> float:
-    """Start the forkserver unless it runs, wait until it has everything loaded, and return the seconds that took.
+def ensure_forkserver(stop: StopRequest) -> None:
+    """Start the forkserver unless it runs, and wait until it has everything loaded.
+
+    Args:
+        stop: asked meanwhile: loading torch takes seconds.
 
     Raises:
         ParbenchError: it cannot start a process.
+        Stopped: the user asked to stop.
     """
-    if _started_s:
-        return _started_s[0]
-    before_s = time.perf_counter()
+    if not _loading or (_loading[0].done() and _loading[0].exception() is not None):
+        _loading[:] = [_load()]
+    while not _loading[0].done():
+        if stop.asked:
+            raise Stopped(stop.exit_code)
+        wait(_loading, _POLL_S)
+    error = _loading[0].exception()
+    if error is not None:
+        raise ParbenchError(f"the forkserver, which has torch loaded for the ranks, ended early: {error!r}") from error
+
+
+def _load() -> Future[None]:
+    """Start the forkserver and, in a thread, its first process, which exists once the server's imports are done."""
     context = _context()
     context.set_forkserver_preload([_PRELOAD])
-    with _environment(), _bare_main_module():
-        first = context.Process(target=_nothing, daemon=True)
-        first.start()
-    first.join()  # it exists only once the server's imports are done
-    if first.exitcode != 0:
-        raise ParbenchError(f"the forkserver could not start a process (exit code {first.exitcode})")
-    _started_s.append(time.perf_counter() - before_s)
-    return _started_s[0]
+    # A terminal sends Ctrl-C to the forkserver too, which would end it amid its imports: what is held back when it
+    # starts stays held back in it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
+    try:
+        with _environment(), _bare_main_module():
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    first = context.Process(target=_nothing, daemon=True)
+    loaded: Future[None] = Future()
+    threading.Thread(target=_start, args=(first, loaded), name="parbench-forkserver", daemon=True).start()
+    return loaded
+
+
+def _start(first: ForkServerProcess, loaded: Future[None]) -> None:
+    try:
+        with _bare_main_module():
+            first.start()
+        first.join()
+        if first.exitcode != 0:
+            raise ParbenchError(f"its first process ended with exit code {first.exitcode}")
+    except BaseException as error:  # noqa: BLE001 - it is raised again by whoever waits
+        loaded.set_exception(error)
+    else:
+        loaded.set_result(None)
 
 
 def fork(target: Main, message: bytes, duplex: Pipe, out: Pipe, name: str) -> ForkServerProcess:

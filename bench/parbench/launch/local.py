@@ -7,20 +7,18 @@ launcher ──commands──> rank 0, rank 1, ...      JSON, one pipe each
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import datetime
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import final
 
-from parbench.errors import MissingError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped, follows_from_a_peer
 from parbench.launch.forkserver import ensure_forkserver
 from parbench.launch.messages import (
@@ -34,6 +32,7 @@ from parbench.launch.messages import (
     decode_reply,
     encode,
 )
+from parbench.launch.pipe import Pipe
 from parbench.launch.place import Placement
 from parbench.launch.ranks import Ranks
 from parbench.launch.seat import Seated, least_advanced
@@ -45,6 +44,8 @@ _TICK_S = 0.2
 _FOLLOWERS_S = 1.0  # how long the other ranks get to say what happened to them
 _STACKS_S = 0.7  # how long faulthandler gets to write
 _LEAVE_S = 10.0
+_JOIN_S = 5.0
+_SHORTEST_TIMEOUT_S = 1.0  # ranks say four times a second how far they are
 
 
 @final
@@ -54,16 +55,26 @@ class LocalRanks(Ranks):
     kind = "local forkserver"
 
     def __init__(
-        self, seated: Sequence[Seated], folder: Path, timeout_s: float, stop: StopRequest, store: object
+        self,
+        seated: Sequence[Seated],
+        folder: Path,
+        timeout_s: float,
+        stop: StopRequest,
+        store: object,
+        *,
+        owns_folder: bool,
     ) -> None:
         self.world_size = len(seated)
         self.device_names: tuple[str, ...] = ()
         self.ready_s: float | None = None
         self._seated = seated
         self._folder = folder
-        self._timeout_s = timeout_s
+        self._owns_folder = owns_folder
+        self._timeout_s = max(timeout_s, _SHORTEST_TIMEOUT_S)
         self._stop = stop
         self._store = store  # the ranks' rendezvous lives as long as they do
+        # multiprocessing ends forgotten processes with SIGTERM and then waits for them, however long that takes.
+        atexit.register(self.kill)
 
     @staticmethod
     def start(
@@ -75,6 +86,7 @@ class LocalRanks(Ranks):
         stop: StopRequest,
         plugins: Sequence[Path] = (),
         fault: str = "",
+        log_folder: Path | None = None,
     ) -> LocalRanks:
         """Start fresh ranks and wait until all have joined.
 
@@ -86,17 +98,20 @@ class LocalRanks(Ranks):
             stop: asked between commands and while waiting.
             plugins: files whose plug-ins the ranks load.
             fault: PARBENCH_FAULT, for tests.
+            log_folder: where ranks write their logs; by default a temporary folder, removed unless a rank fails.
 
         Raises:
             RankLost, RanksStuck, Stopped: as `Ranks.call`.
         """
-        from parbench.worker import main  # torch: only where ranks are started
+        from parbench.launch.stores import opened  # torch: only where ranks are started
+        from parbench.worker import main
 
-        ensure_forkserver()
+        ensure_forkserver(stop)
         started_s = time.perf_counter()
-        folder = Path(tempfile.mkdtemp(prefix="parbench-"))
+        folder = log_folder or Path(tempfile.mkdtemp(prefix="parbench-"))
+        seated: list[Seated] = []
         try:
-            store, port = _rendezvous(timeout_s)
+            store, port = opened(_HOST, timeout_s)
             seats = [
                 Seat(
                     rank=rank,
@@ -115,10 +130,15 @@ class LocalRanks(Ranks):
                 )
                 for rank in range(world_size)
             ]
-            ranks = LocalRanks([Seated.start(main, seat) for seat in seats], folder, timeout_s, stop, store)
+            for seat in seats:
+                seated.append(Seated.start(main, seat))
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            for started in seated:
+                started.process.kill()
+            if log_folder is None:
+                shutil.rmtree(folder, ignore_errors=True)
             raise
+        ranks = LocalRanks(seated, folder, timeout_s, stop, store, owns_folder=log_folder is None)
         try:
             replies = ranks._collect(ready=True)
         except BaseException:
@@ -143,26 +163,22 @@ class LocalRanks(Ranks):
         self.kill()
 
     def kill(self) -> None:
-        for seated in self._seated:
-            if seated.process.is_alive():
-                seated.process.kill()
-        for seated in self._seated:
-            seated.process.join(5.0)
-            seated.commands.close()
-            seated.pulses.close()
-        self._store = None
+        self._end()
+        if self._owns_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def logs(self) -> dict[str, str]:
         return {f"log/rank{s.rank}.log": str(s.log) for s in self._seated if s.log.exists()}
-
-    def forget_logs(self) -> None:
-        """Remove the launch's temporary folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def pids(self) -> list[int]:
         """Process ids, in rank order."""
         return [s.process.pid or 0 for s in self._seated]
+
+    @property
+    def exit_codes(self) -> list[int | None]:
+        """How each process ended (negative: by that signal), in rank order; None where it has not."""
+        return [s.process.exitcode for s in self._seated]
 
     # ---- waiting
 
@@ -179,8 +195,9 @@ class LocalRanks(Ranks):
         replies: dict[int, Reply] = {}
         while len(replies) < self.world_size:
             self._listen(replies)
-            lost = [r for r in replies.values() if isinstance(r, Raised)]
-            if lost or self._dead(replies):
+            if self._dead(replies):
+                self._listen(replies, 0.0)  # its last word may have come after the first look
+            if self._dead(replies) or any(isinstance(r, Raised) for r in replies.values()):
                 raise self._lost(replies)
             if self._stop.now or (ready and self._stop.asked):
                 self.kill()
@@ -192,36 +209,57 @@ class LocalRanks(Ranks):
 
     def _listen(self, replies: dict[int, Reply], timeout_s: float = _TICK_S) -> None:
         """Take in whatever has arrived, waiting at most `timeout_s` for it."""
-        waiting: dict[object, Seated] = {s.commands: s for s in self._seated if s.rank not in replies}
-        beating: dict[object, Seated] = {s.pulses: s for s in self._seated}
-        sentinels = [s.process.sentinel for s in self._seated if s.rank not in replies]
-        pipes = [*(s.commands for s in self._seated if s.rank not in replies), *(s.pulses for s in self._seated)]
+        pending = [s for s in self._seated if s.rank not in replies]
+        pipes = {s.commands: s for s in pending} | {s.pulses: s for s in self._seated}
+        # A pipe that has ended is always ready: waiting for it again would keep a core busy beside the ranks.
+        pipes = {pipe: s for pipe, s in pipes.items() if pipe not in s.closed}
+        sentinels = [s.process.sentinel for s in pending if s.died_s is None]
         for source in wait([*pipes, *sentinels], timeout_s):
-            with contextlib.suppress(EOFError, OSError):
-                if source in waiting:
-                    seated = waiting[source]
-                    replies[seated.rank] = decode_reply(seated.commands.recv_bytes())
-                elif source in beating:
-                    seated = beating[source]
-                    seated.hear(decode_pulse(seated.pulses.recv_bytes()))
+            if isinstance(source, Connection) and (seated := pipes.get(source)) is not None:
+                self._take(seated, source, replies)
+
+    def _take(self, seated: Seated, pipe: Pipe, replies: dict[int, Reply]) -> None:
+        try:
+            message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            seated.closed.add(pipe)
+            return
+        if pipe is seated.pulses:
+            seated.hear(decode_pulse(message))
+        else:
+            replies[seated.rank] = decode_reply(message)
 
     def _dead(self, replies: dict[int, Reply]) -> list[Seated]:
-        return [s for s in self._seated if s.rank not in replies and s.process.exitcode is not None]
+        return [s for s in self._seated if s.rank not in replies and s.dead]
 
     # ---- endings
 
-    def _lost(self, replies: dict[int, Reply]) -> RankLost:
+    def _end(self) -> None:
+        for seated in self._seated:
+            if seated.process.is_alive():
+                seated.process.kill()
+        for seated in self._seated:
+            seated.process.join(_JOIN_S)
+            seated.commands.close()
+            seated.pulses.close()
+        self._store = None
+        atexit.unregister(self.kill)
+
+    def _lost(self, replies: dict[int, Reply]) -> RankLost | Stopped:
         """Find the rank that failed first, end the others, and tell the story in order."""
         deadline_s = time.monotonic() + _FOLLOWERS_S
         while time.monotonic() < deadline_s and len(replies) + len(self._dead(replies)) < self.world_size:
             self._listen(replies, 0.05)
         failures = [f for f in (s.failure(replies.get(s.rank)) for s in self._seated) if f is not None]
-        # A rank that lost its peer only followed; among the rest a silent death precedes what others say of it.
+        # A rank that lost its peer only followed.
         failures.sort(key=lambda f: (follows_from_a_peer(f[1].message), f[0]))
-        self.kill()
         root = failures[0][1]
+        if self._stop.asked and root.kind in ("exit", "signal"):
+            self.kill()  # a signal to the whole process group ends the ranks too: that is no failure of theirs
+            return Stopped(self._stop.exit_code)
+        self._end()
         followed = tuple(f"rank {f.rank} {f.message}" for _, f in failures[1:])
-        return RankLost(
+        error = RankLost(
             Failure(
                 rank=root.rank,
                 step=root.step,
@@ -231,7 +269,10 @@ class LocalRanks(Ranks):
                 followed=followed,
             ),
             self.world_size,
+            self.logs(),
         )
+        self._keep_logs(error, root.rank)
+        return error
 
     def _stuck(self, replies: dict[int, Reply]) -> RanksStuck:
         """Blame the rank that has come least far, get everybody's stacks, and end them."""
@@ -241,13 +282,15 @@ class LocalRanks(Ranks):
         time.sleep(_STACKS_S)
         waiting = [s for s in self._seated if s.rank not in replies]
         behind = least_advanced(waiting)
-        self.kill()
+        self._end()
         names = ", ".join(str(s.rank) for s in behind)
-        who = f"rank {names} is" if len(behind) == 1 else f"ranks {names} are"
-        message = f"made no progress for {self._timeout_s:g} s: {who} behind the others"
+        where = f"rank {names} is behind the others" if len(behind) == 1 else f"ranks {names} are behind the others"
         if len(behind) == len(waiting):
-            message = f"made no progress for {self._timeout_s:g} s: all waiting ranks ({names}) stand at the same point"
-        return RanksStuck(
+            where = f"all waiting ranks ({names}) stand at the same point"
+        if len(waiting) == 1:
+            where = f"only rank {names} has not answered"
+        message = f"made no progress for {self._timeout_s:g} s: {where}"
+        error = RanksStuck(
             Failure(
                 rank=behind[0].rank,
                 step=behind[0].pulse.step if behind[0].pulse else None,
@@ -257,26 +300,12 @@ class LocalRanks(Ranks):
                 followed=tuple(s.standing for s in self._seated),
             ),
             self.world_size,
+            self.logs(),
         )
+        self._keep_logs(error, behind[0].rank)
+        return error
 
-
-def _rendezvous(timeout_s: float) -> tuple[object, int]:
-    """Open the store where ranks meet, on loopback only, on a port of the system's choice."""
-    try:
-        import torch.distributed as dist
-    except ImportError:
-        raise MissingError("ranks need torch: pip install 'parbench[run]'") from None
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((_HOST, 0))
-    listener.listen(1024)
-    port = listener.getsockname()[1]
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        _HOST,
-        port,
-        None,
-        is_master=True,
-        timeout=datetime.timedelta(seconds=timeout_s),
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-    )
-    return store, port
+    def _keep_logs(self, error: Exception, rank: int | None) -> None:
+        if self._owns_folder:  # nobody else keeps them, and they hold the traceback
+            self._owns_folder = False
+            error.add_note(f"the log of rank {rank}: {self._folder / f'rank{rank}.log'}")

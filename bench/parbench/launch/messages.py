@@ -62,11 +62,15 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     variant: int
 
 
+class Clear(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Release every variant and stay."""
+
+
 class Leave(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Release everything and end the process."""
 
 
-Command = Build | Parity | Steps | Evaluate | Drop | Leave
+Command = Build | Parity | Steps | Evaluate | Drop | Clear | Leave
 
 # ---- replies: one per rank and command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Seated:
         log: what it printed, tracebacks and stacks included.
         pulse: the last sign of life.
         moved_s: when it last made progress, on the monotonic clock.
+        closed: its pipes that have ended; nothing comes from them any more.
+        died_s: when its end was noticed, on the clock that ranks stamp failures with.
     """
 
     rank: int
@@ -37,6 +40,8 @@ class Seated:
     log: Path
     pulse: Pulse | None = None
     moved_s: float = field(default_factory=time.monotonic)
+    closed: set[Pipe] = field(default_factory=set)
+    died_s: float | None = None
 
     @staticmethod
     def start(main: Main, seat: Seat) -> Seated:
@@ -63,11 +68,23 @@ class Seated:
         """
         if isinstance(reply, Raised):
             return reply.at_s, Failure(rank=self.rank, step=reply.step, kind=reply.kind, message=reply.message)
-        if reply is not None or self.process.exitcode is None:
+        if reply is not None or not self.dead or self.process.exitcode is None:
             return None
         step = self.pulse.step if self.pulse else None
         kind, message = describe_exit(self.process.exitcode, self.pulse.peak_rss_bytes if self.pulse else None)
-        return 0.0, Failure(rank=self.rank, step=step, kind=kind, message=message)
+        # A silent end precedes what others say of it, though it is noticed later. Only an abort may follow: runtimes
+        # end themselves that way when something else has gone wrong.
+        at_s = self.died_s if self.died_s is not None and self.process.exitcode == -signal.SIGABRT else 0.0
+        return at_s, Failure(rank=self.rank, step=step, kind=kind, message=message)
+
+    @property
+    def dead(self) -> bool:
+        """Whether its process has ended."""
+        if self.process.exitcode is None:
+            return False
+        if self.died_s is None:
+            self.died_s = time.perf_counter()
+        return True
 
     @property
     def position(self) -> tuple[int, tuple[int, ...]]:

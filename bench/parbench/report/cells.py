@@ -14,7 +14,8 @@ from parbench.suite import Suite
 
 def cells_table(suite: Suite) -> Table:
     """Return one line per cell that would run."""
-    title = f"{visible(suite.name, 60)}: {len(suite.specs)} cells, nothing is started"
+    count = "1 cell" if len(suite.specs) == 1 else f"{len(suite.specs)} cells"
+    title = f"{visible(suite.name, 60)}: {count}, nothing is started"
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in ("workload", "strategy", "ranks", "batch", "precision", "steps", "repeats", "seed", "id"):
         table.add_column(name, overflow="fold")

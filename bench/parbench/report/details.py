@@ -17,7 +17,8 @@ def record_details(record: RunRecord) -> RenderableType:
     """Return everything a reader may ask about one run."""
     spec = record.spec
     place = f"{visible(spec.strategy, 60)} on {visible(spec.workload, 60)}/{visible(spec.size, 20)}"
-    title = f"{visible(record.id, 60)}: {place}, {spec.world_size} ranks, launch {record.repeat}"
+    ranks = "1 rank" if spec.world_size == 1 else f"{spec.world_size} ranks"
+    title = f"{visible(record.id, 60)}: {place}, {ranks}, launch {record.repeat}"
     return Group(
         Text(""),
         Text(title, style="bold"),

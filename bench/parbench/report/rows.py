@@ -113,6 +113,11 @@ def overlap(left: Metric, right: Metric) -> bool:
     return left.ci_low <= right.ci_high and right.ci_low <= left.ci_high
 
 
+def has_interval(metric: Metric) -> bool:
+    """Whether it is known how sure a metric is."""
+    return metric.ci_low is not None and metric.ci_high is not None
+
+
 def row(cell: Cell, group: Sequence[Cell], name: str, records: Sequence[RunRecord]) -> Row:
     """Return the line of `cell`.
 

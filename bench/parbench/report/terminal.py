@@ -12,7 +12,18 @@ from rich.text import Text
 
 from parbench.metrics import Cell
 from parbench.record import RunRecord, Warned
-from parbench.report.rows import SPEED, Row, group_name, grouped, named, overlap, row, step_time
+from parbench.report.rows import (
+    REFERENCE,
+    SPEED,
+    Row,
+    group_name,
+    grouped,
+    has_interval,
+    named,
+    overlap,
+    row,
+    step_time,
+)
 from parbench.report.words import several, visible
 
 _COLUMNS = (
@@ -127,10 +138,10 @@ def _machine(record: RunRecord) -> str:
 
 def _legend(cells: Sequence[Cell], rows: Sequence[Sequence[Row]], left_out: Sequence[str]) -> Text:
     counts = sorted({step_time(cell).n for cell in cells if step_time(cell).n})
-    rounds = f"{counts[0]}" if counts[:1] == counts[-1:] else f"{counts[0]} to {counts[-1]}" if counts else "0"
+    rounds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
     parts = [f"step time: median of n = {rounds} rounds [95 % interval]"]
     if any(one.texts.get(SPEED) for group in rows for one in group):
-        parts.append(f"{SPEED}: its step time / this one, ≈ where intervals overlap")
+        parts.append(f"{SPEED}: {REFERENCE}'s step time / this one, ≈ no clear difference")
     if any(one.texts.get("agreement", "")[:1] in "✓✗" for group in rows for one in group if one.texts.get("agreement")):
         parts.append("agreement: largest difference from one process")
     if left_out:
@@ -157,7 +168,9 @@ def _verdicts(groups: Sequence[Sequence[Cell]], cells: Sequence[Cell]) -> Iterat
         rivals = [cell for cell in ranked[1:] if overlap(step_time(best), step_time(cell))]
         if rivals:
             listed = several(named(cell) for cell in (best, *rivals))
-            yield Text(f"{name}: no clear winner between {listed} (their intervals overlap)")
+            known = all(has_interval(step_time(cell)) for cell in (best, *rivals))
+            why = "their intervals overlap" if known else "too few rounds for an interval: more --steps or --repeats"
+            yield Text(f"{name}: no clear winner between {listed} ({why})")
         else:
             yield Text(f"{name}: fastest is {named(best)}", style="bold")
 
