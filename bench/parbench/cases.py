@@ -59,6 +59,7 @@ class Measured:
     launch_kind: str = ""
     launch_world_size: int = 0
     interleaved_with: Sequence[str] = ()
+    together_because: str = ""
     logs: dict[str, str] = field(default_factory=dict)
     teardown: str | None = None
 

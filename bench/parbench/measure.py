@@ -45,9 +45,12 @@ class Launch:
         self._on_round = on_round
         self._variants: dict[int, Variant] = {}
         self._current: Measured | None = None
+        self.too_large = False
 
     def run(self) -> list[Measured]:
         """Measure, and return the cases that another launch must take up because one beside them broke this one.
+
+        After that, `too_large` says whether memory ran out while several were alive: each then needs its own launch.
 
         Raises:
             Stopped: the user asked to stop; every case that was not finished is marked interrupted.
@@ -165,6 +168,9 @@ class Launch:
         status: Status = (
             "timeout" if isinstance(error, RanksStuck) else "oom" if error.failure.kind == "oom" else "failed"
         )
+        self.too_large = status == "oom" and len(self._alive()) > 1
+        if self.too_large:
+            return self._alive()
         # Ranks that never came up are nobody's fault in particular: every case of the launch has failed.
         culprits = self._alive() if self._current is None else [self._current]
         for m in culprits:

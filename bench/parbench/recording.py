@@ -173,6 +173,7 @@ def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | lis
         "ranks": m.launch_world_size,
         "devices": list(m.devices),
         "interleaved_with": list(m.interleaved_with),
+        "together_because": m.together_because,
         "unit": m.unit,
         "units_per_sample": m.units_per_sample,
         "parameters": m.parameters,

@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from parbench.errors import UsageError
+from parbench.grammar import parse, unparse
+
 Device = Literal["auto", "cpu", "cuda"]
 Backend = Literal["auto", "gloo", "nccl"]
 Precision = Literal["fp32", "bf16"]
@@ -15,7 +18,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One cell of a sweep, validated once and frozen.
 
     Attributes:
@@ -65,9 +68,22 @@ _NOT_IDENTITY = ("repeats", "timeout_s")
 
 def canonical(spec: RunSpec) -> bytes:
     """Return the canonical JSON of what identifies `spec`: defaults left out, so that new fields keep old ids."""
-    fields = msgspec.to_builtins(spec)
-    kept = {name: value for name, value in fields.items() if name not in _NOT_IDENTITY}
-    return msgspec.json.encode(kept, order="deterministic")
+    defaults = {one.name: one.default for one in msgspec.structs.fields(RunSpec)}
+    kept = {
+        name: value
+        for name, value in msgspec.to_builtins(spec).items()
+        if name not in _NOT_IDENTITY and value != defaults[name]
+    }
+    spelled = {name: _one_spelling(kept[name]) for name in ("workload", "strategy")}
+    return msgspec.json.encode(kept | spelled, order="deterministic")
+
+
+def _one_spelling(text: str) -> str:
+    """Return one spelling for texts that differ in blanks and quotes only; what cannot be parsed stays as it is."""
+    try:
+        return unparse(parse(text))
+    except UsageError:
+        return text
 
 
 def spec_id(spec: RunSpec) -> str:

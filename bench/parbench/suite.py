@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,19 +80,25 @@ def from_flags(workload: str, changes: Changes = NO_CHANGES, name: str | None = 
 
 
 def from_record(record: RunRecord, changes: Changes = NO_CHANGES, name: str | None = None) -> Suite:
-    """Return the suite that repeats the cell of `record`.
+    """Return the suite that `record` belongs to, to be repeated.
+
+    Args:
+        record: any record of the suite; each holds all of its cells.
+        changes: fields to replace in every cell, with their values.
+        name: replaces the suite's name.
 
     Raises:
         UsageError: something is not allowed.
     """
-    spec = fields.validated(record.spec)
-    values: Changes = {field: (getattr(spec, field),) for field in fields.names()}
-    suite = _built(Plan(name=_name_from(record.suite), values=values), changes, name)
-    if {"workload", "size"} & changes.keys():
-        return suite
-    # The record's data hash stays, so that resolving can tell when the data is no longer the same.
-    kept = tuple(msgspec.structs.replace(one, data_hash=spec.data_hash) for one in suite.specs)
-    return msgspec.structs.replace(suite, specs=kept)
+    # Other data than the record's is asked for: its hash is of no use. Else resolving tells whether data has changed.
+    fixed = {"data_hash": None} if {"workload", "size"} & changes.keys() else {}
+    specs = {
+        msgspec.structs.replace(cell, **dict(zip(changes, values, strict=True)), **fixed): None
+        for cell in _cells_of(record)
+        for values in itertools.product(*changes.values())
+    }
+    chosen = _name_from(record.suite) if name is None else plan.checked_name(name, "--suite-name")
+    return Suite(name=chosen, specs=tuple(map(fields.validated, specs)))
 
 
 def of_specs(specs: tuple[RunSpec, ...], name: str = "python") -> Suite:
@@ -101,6 +108,16 @@ def of_specs(specs: tuple[RunSpec, ...], name: str = "python") -> Suite:
         UsageError: a spec holds what it must not.
     """
     return Suite(name=plan.checked_name(name, "the suite's name"), specs=tuple(map(fields.validated, specs)))
+
+
+def _cells_of(record: RunRecord) -> list[RunSpec]:
+    try:
+        cells = msgspec.convert(record.resolved_suite.get("cells", []), list[RunSpec])
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"the suite in record {record.id} cannot be repeated: {error}; start it from its file"
+        ) from error
+    return cells or [record.spec]
 
 
 def _built(written: Plan, changes: Changes, name: str | None) -> Suite:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import final
 
 import msgspec
+import psutil
 
 from parbench import environment, sweepfile
 from parbench.cases import Case, Measured
+from parbench.document import document
 from parbench.errors import StoreError, worst_exit_code
 from parbench.events import Event, Listener, silent
 from parbench.faults import parse_fault
+from parbench.grouping import Group, alone, grouped
 from parbench.launch.elastic import TorchrunSeat
 from parbench.launch.failure import Stopped
 from parbench.launch.place import Machine, place
@@ -209,8 +212,8 @@ class _Sweep:
                 self._tell("skip", case, message=f"finished before, as {found.id}")
         left = [case for case in self._cases if (case.spec_id, case.repeat) not in taken]
         try:
-            for launch in _launches(left):
-                self._measure(launch)
+            for group in grouped(left, self._parameter_bytes, psutil.virtual_memory().available):
+                self._measure(group)
         except Stopped as stopped:
             self._codes.append(stopped.exit_code)
         else:
@@ -228,9 +231,9 @@ class _Sweep:
         self._resumed = {(r.spec_id, r.repeat): r.id for r in mine if r.status == "interrupted"}
         return {(r.spec_id, r.repeat): r for r in mine if r.status != "interrupted"}
 
-    def _measure(self, cases: Sequence[Case]) -> None:
+    def _measure(self, group: Group) -> None:
         """Measure cases together; whenever one breaks its launch, the others get a new one without it."""
-        pending = [Measured(case=case) for case in cases]
+        pending = [Measured(case=case, together_because=group.because) for case in group.cases]
         while pending:
             started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
@@ -242,7 +245,11 @@ class _Sweep:
                     raise
                 retried = {id(m) for m in again}
                 self._finish([m for m in pending if id(m) not in retried], started_at)
-            pending = [Measured(case=m.case) for m in again]
+            if launch.too_large:
+                for m in again:
+                    self._measure(alone(m.case, "launched alone: together with the others memory ran out"))
+                return
+            pending = [Measured(case=m.case, together_because=group.because) for m in again]
 
     def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec
@@ -277,6 +284,17 @@ class _Sweep:
             folder = self._store(m, record)
             self._tell("case", m.case, message=_ending(m, folder))
 
+    def _parameter_bytes(self, spec: RunSpec) -> int:
+        """Return the bytes of the model's parameters, from its shapes alone."""
+        import torch
+
+        workload = self._registry.resolve("workload", spec.workload)
+        if workload.unsupported() is not None:
+            return 0
+        batch_size = spec.global_batch_size or workload.default_batch_size(spec.size)
+        job = workload.build(spec.size, spec.seed, torch.device("meta"), batch_size)
+        return sum(p.numel() * p.element_size() for p in job.model.parameters())
+
     def _environment_with(self, devices: Mapping[str, str]) -> Environment:
         return environment.capture(devices=devices)
 
@@ -304,7 +322,7 @@ class _Sweep:
             records=records,
             cells=cells,
             path=self._folder,
-            document=sweepfile.document(self._file, self._folder, records, cells),
+            document=document(self._folder, records, cells),
             exit_code=worst_exit_code(self._codes),
             store_error=self._store_errors[0] if self._store_errors else None,
             notes=list(self._suite.notes),
@@ -357,21 +375,3 @@ def _ending(m: Measured, folder: Path | None) -> str:
     if folder is None or m.failure is None or m.failure.detail not in m.logs:
         return told
     return f"{told} (log: {folder / m.failure.detail})"
-
-
-def _launches(cases: Sequence[Case]) -> list[list[Case]]:
-    """Group cases that one launch measures together: the same fresh launch of specs that differ in strategy only.
-
-    A strategy that runs on fewer ranks than the others (the one-process reference) joins the first group it fits. Every
-    other repeat runs in reverse order, so that slow drift of the machine does not favour one side.
-    """
-    groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in sorted(cases, key=lambda c: (c.repeat, -c.spec.world_size)):
-        neutral = msgspec.structs.replace(case.spec, strategy="", world_size=1)
-        fits = [key for key in groups if key[:2] == (case.repeat, neutral)]
-        same = (case.repeat, neutral, case.spec.world_size)
-        alone = case.spec.world_size == 1 and fits
-        groups.setdefault(fits[0] if alone else same, []).append(case)
-    launches = [sorted(group, key=lambda c: c.cell) for group in groups.values()]
-    launches.sort(key=lambda group: (group[0].repeat, group[0].cell))
-    return [group[::-1] if group[0].repeat % 2 else group for group in launches]

@@ -1,15 +1,13 @@
-"""A sweep file says what one `parbench run` planned and how far it came; `--json` prints the whole of it."""
+"""A sweep file says what one `parbench run` planned and whether it came to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from parbench.metrics import Cell
-from parbench.record import RunRecord, Schema
+from parbench.record import Schema
 
 SCHEMA = Schema(name="parbench.sweep")
 PREFIX = "sweep-"
@@ -65,13 +63,3 @@ def unfinished(folder: Path, like: SweepFile) -> SweepFile | None:
     if found.status == "running" and all(getattr(found, name) == getattr(like, name) for name in same):
         return found
     return None
-
-
-def document(sweep: SweepFile, path: Path, records: Sequence[RunRecord], cells: Sequence[Cell]) -> bytes:
-    """Return the one JSON document of a sweep: what was planned, every run, every cell over its launches."""
-    runs = [msgspec.to_builtins(record) for record in records]
-    for run in runs:
-        for bulky in ("rounds", "resolved_suite"):
-            run.pop(bulky, None)
-    whole = {"schema": SCHEMA, "path": str(path), "sweep": sweep, "runs": runs, "cells": cells}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=1)

@@ -35,9 +35,9 @@ def show(
     if not records:
         raise UsageError(f"no records in {str(path)!r}; give the folder that parbench run printed")
     if as_json:
-        from parbench.report.document import document
+        from parbench.document import document
 
-        output.document(document(str(path), records))
+        output.document(document(path, records, combine(records)))
     else:
         from parbench.metrics import combine
         from parbench.report.details import record_details
