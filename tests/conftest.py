@@ -1,10 +1,11 @@
-"""Fixtures of tests that start ranks: the command line in a process of its own, and a check for what it leaves behind."""
+"""Fixtures of tests that start ranks: the command line here or in a process of its own, and what it leaves behind."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet
 import pytest
+
+from parbench.cli import main
 
 GONE_WITHIN_S = 10
 _MARK = "PARBENCH_TESTS_ID"
@@ -130,9 +133,28 @@ def start(tmp_path, mark):
 
 
 @pytest.fixture
-def parbench(start):
-    """Run `parbench run` to its end and return what it left behind."""
-    return lambda *arguments, **options: start(*arguments, **options).wait()
+def parbench(tmp_path, mark, capsys, monkeypatch):
+    """Run the command line to its end in this process, whose forkserver has torch loaded already."""
+    runs = []
+
+    def run(*arguments, fault="", columns="10000"):
+        temporary, results = tmp_path / f"tmp-here{len(runs)}", tmp_path / f"results-here{len(runs)}"
+        temporary.mkdir()
+        runs.append(results)
+        monkeypatch.setenv("PARBENCH_FAULT", fault)
+        monkeypatch.setenv("COLUMNS", columns)
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        monkeypatch.setattr(sys, "argv", ["parbench", "run", *map(str, arguments), "-o", str(results)])
+        capsys.readouterr()
+        started_s = time.monotonic()
+        try:
+            code = main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return Finished(code, out, err, time.monotonic() - started_s, results, temporary)
+
+    return run
 
 
 @pytest.fixture
@@ -153,8 +175,10 @@ def no_orphans(mark):
 
 def marked(mark):
     """Return the processes of this test session, its own forkserver and the tracker beside it left out."""
-    kept = {os.getpid(), forkserver._forkserver._forkserver_pid}
-    found = []
+    server = forkserver._forkserver._forkserver_pid
+    kept = {os.getpid(), server}
+    found = psutil.Process(server).children() if server and psutil.pid_exists(server) else []
+    kept |= {process.pid for process in found}
     for process in psutil.process_iter():
         try:
             ours = process.pid not in kept and process.environ().get(_MARK) == mark

@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from plugin_sources import dropping, strategy
 
 from parbench import RunSpec, Session
 from parbench.errors import RankFailed, Stuck, UsageError
 from parbench.launch.failure import Stopped
 from parbench.launch.stopping import StopRequest
+from plugin_sources import dropping, strategy
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
@@ -213,11 +213,13 @@ def test_a_failure_ends_the_session_and_keeps_the_log_it_names(mark, monkeypatch
 
 def test_asking_to_stop_ends_the_session_before_the_next_command(mark):
     stop = StopRequest()
-    with pytest.raises(Stopped) as caught, Session(world_size=2, stop=stop) as session:
-        variant = session.add(digits())
-        stop.ask()
+    session = Session(world_size=2, stop=stop)
+    variant = session.add(digits())
+    stop.ask()
+    with pytest.raises(Stopped) as caught:
         variant.round(1)
     assert caught.value.exit_code == 130
+    session.kill()
     with pytest.raises(Stopped):
         Session(world_size=2, stop=stop)
 

@@ -9,13 +9,14 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from fractions import Fraction
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from parbench.comm import Comm
-from parbench.record import Agrees
+from parbench.record import Agrees, Better
 
 __all__ = [
     "Agrees",
@@ -23,13 +24,17 @@ __all__ = [
     "Comm",
     "Job",
     "Paper",
+    "Probe",
     "RankContext",
+    "Series",
     "Strategy",
     "Trainer",
     "Workload",
+    "all_reduce_bytes",
     "backward",
 ]
 
+Repeats = Literal["bitwise", "closely", "never"]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -84,8 +89,11 @@ class Job:
             last batch of an epoch may be smaller.
         unit: what is counted besides samples: "samples" or "tokens".
         units_per_sample: how many of them one sample is.
-        blocks: names of the sub-modules where FSDP wraps and pipelines cut, in forward order.
-        shardings: parameter name pattern (fnmatch) -> "column" or "row", for tensor parallelism.
+        blocks: names of the sub-modules where FSDP wraps and pipelines cut, in forward order; applying them one after
+            the other to the inputs is the model.
+        shardings: parameter name pattern (fnmatch) -> "column" (cut along dim 0, weights and biases) or "row" (a weight
+            cut along dim 1), for tensor parallelism.
+        unused: names of trainable parameters that a step may leave without a gradient.
         held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
             synthetic, with `held_out_reason`.
         held_out_reason: why there is no held-out data.
@@ -99,6 +107,7 @@ class Job:
     units_per_sample: int
     blocks: Sequence[str]
     shardings: Mapping[str, str] = field(default_factory=dict)
+    unused: Sequence[str] = ()
     held_out: Callable[[nn.Module], Mapping[str, float]] | None = None
     held_out_reason: str = "the data is synthetic: there is nothing to hold out"
 
@@ -172,11 +181,16 @@ class Strategy(abc.ABC):
         agrees: how closely it trains as one process does on the same global batches.
         ranks: the world size it always uses; None takes whatever is asked for.
         period: steps after which its pattern repeats (local SGD's synchronisation); rounds are multiples of it.
+        repeats: whether the same seed gives the same losses: "bitwise", "closely" (to 1e-6, where timing decides the
+            order of additions) or "never" (asynchronous).
+        consumes_model: whether wrapping changes the job's model for good, as sharding does.
     """
 
     paper: ClassVar[Paper]
     agrees: ClassVar[Agrees]
     ranks: ClassVar[int | None] = None
+    repeats: ClassVar[Repeats] = "bitwise"
+    consumes_model: ClassVar[bool] = False
 
     @property
     def period(self) -> int:
@@ -185,6 +199,16 @@ class Strategy(abc.ABC):
 
     def unsupported(self, job: Job, ctx: RankContext) -> str | None:
         """Return a sentence saying why this job cannot run here, or None."""
+        return None
+
+    def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction] | None:
+        """Return the closed form of what this rank sends in a step once it runs steadily, or None where there is none.
+
+        Returns:
+            Operation ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send", "gather",
+            "scatter", "reduce") -> logical bytes, as `parbench.counting` defines them; operations that send nothing
+            are left out.
+        """
         return None
 
     @abc.abstractmethod
@@ -199,11 +223,13 @@ class Workload(abc.ABC):
         unit: "samples" or "tokens".
         sizes: size name -> the settings that make it ("smoke" always, under a second on a CPU).
         source: where model and data come from, in a sentence.
+        parameters: size name -> published number of trainable parameters, where it does not depend on the data.
     """
 
     unit: ClassVar[str]
     sizes: ClassVar[Mapping[str, Mapping[str, int]]]
     source: ClassVar[str]
+    parameters: ClassVar[Mapping[str, int]] = {}
 
     def unsupported(self) -> str | None:
         """Return a sentence saying why this workload cannot be built here (a package or file is missing), or None."""
@@ -226,6 +252,57 @@ class Workload(abc.ABC):
             seed: decides weights and batches; the global random state is left as it was.
             device: where the model lives ("meta" gives shapes only).
             global_batch_size: samples of a step, over all ranks.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What a probe measured in one round on one rank.
+
+    Attributes:
+        name: of the metric, with its unit in it.
+        unit: of every value.
+        better: which direction is an improvement; None where neither is.
+        values: one per step, in order; empty where `reason` says why nothing was measured.
+        source: how it was obtained, in a few words.
+        reason: why there are no values.
+    """
+
+    name: str
+    unit: str
+    better: Better | None
+    values: tuple[float, ...]
+    source: str
+    reason: str | None = None
+
+
+class Probe(abc.ABC):
+    """A meter in one rank; one probe lives through many rounds, each from `start` to `stop`.
+
+    Attributes:
+        intrusive: whether it changes what it measures: then it runs in the traced pass only, never in timed rounds.
+    """
+
+    intrusive: ClassVar[bool] = False
+
+    def unsupported(self, ctx: RankContext) -> str | None:
+        """Return a sentence saying why it cannot measure here, or None."""
+        return None
+
+    @abc.abstractmethod
+    def start(self, ctx: RankContext) -> None:
+        """Begin a round."""
+
+    def step(self) -> None:
+        """Note the end of a step; must not wait for anything."""
+        return None
+
+    @abc.abstractmethod
+    def stop(self) -> list[Series]:
+        """End the round and return what was measured.
+
+        Raises:
+            RuntimeError: there was no `start`.
         """
 
 
@@ -264,3 +341,9 @@ def backward(
             loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     return total
+
+
+def all_reduce_bytes(job: Job, ctx: RankContext) -> Fraction:
+    """Return what a ring sends per rank to all-reduce every trainable parameter's gradient once: 2(n-1)/n P b."""
+    size = sum(p.numel() * p.element_size() for p in job.model.parameters() if p.requires_grad)
+    return Fraction(2 * (ctx.world_size - 1), ctx.world_size) * size

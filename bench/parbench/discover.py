@@ -14,7 +14,7 @@ from typing import Literal
 
 from parbench.errors import UsageError
 
-Kind = Literal["strategy", "workload"]
+Kind = Literal["strategy", "workload", "probe"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -52,6 +52,13 @@ PLACES: Mapping[Kind, Place] = {
         base="Workload",
         needs=("unit", "sizes", "source"),
         plural="workloads",
+    ),
+    "probe": Place(
+        package="parbench.probes",
+        group="parbench.probes",
+        base="Probe",
+        needs=(),
+        plural="probes",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Grouping decides which cases are alive together in one launch: those that differ in strategy only, if memory allows."""
+"""Grouping decides which cases are alive together in one launch: those that differ in strategy only, if they fit."""
 
 from __future__ import annotations
 

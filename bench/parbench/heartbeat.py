@@ -12,6 +12,7 @@ from typing import final
 import torch.distributed as dist
 
 from parbench.launch.messages import Pulse, encode
+from parbench.launch.note import StepNote
 from parbench.launch.pipe import Pipe
 
 _PERIOD_S = 0.25
@@ -23,12 +24,12 @@ class Heartbeat:
 
     Attributes:
         phase: what the rank is doing, in a word or two; set by whoever does it.
-        step: the training step being taken; None outside steps.
     """
 
-    def __init__(self, rank: int, pulses: Pipe | None) -> None:
+    def __init__(self, rank: int, pulses: Pipe | None, note: StepNote | None = None) -> None:
         self.phase = "starting"
-        self.step: int | None = None
+        self._step: int | None = None
+        self._note = note
         self._rank = rank
         self._pulses = pulses
         self._groups: list[dist.ProcessGroup] = []
@@ -39,6 +40,17 @@ class Heartbeat:
         if self._pulses is not None:
             beat = threading.Thread(target=self._beat, args=(self._pulses,), name="parbench-heartbeat", daemon=True)
             beat.start()
+
+    @property
+    def step(self) -> int | None:
+        """The training step being taken; None outside steps."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int | None) -> None:
+        self._step = step
+        if self._note is not None:
+            self._note.write(step)
 
     def watch(self, groups: list[dist.ProcessGroup]) -> None:
         """Report the sequence numbers of these groups from now on.
@@ -59,12 +71,12 @@ class Heartbeat:
         parent = mp.parent_process()
         sentinels = [parent.sentinel] if parent is not None else []
         while True:
-            # PR_SET_PDEATHSIG is no help: a rank's parent is the forkserver, which outlives the launcher with its ranks.
-            if wait(sentinels, timeout=_PERIOD_S):
-                os._exit(1)
             try:
                 pulses.send_bytes(encode(self.pulse()))
             except OSError:
+                os._exit(1)
+            # PR_SET_PDEATHSIG is no help: a rank's parent is the forkserver, which lives as long as its ranks do.
+            if wait(sentinels, timeout=_PERIOD_S):
                 os._exit(1)
 
 

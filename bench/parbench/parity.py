@@ -7,16 +7,18 @@ sees what a strategy does to optimizer state.
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from parbench.api import Job, OptimizerFactory, RankContext, Strategy, backward
 from parbench.comm import Comm
-from parbench.launch.messages import ParityFacts
+from parbench.facts import ParityFacts
 from parbench.record import Agreement, Agrees
 
 SGD = "SGD with momentum"
@@ -96,10 +98,10 @@ def compare(
         references: optimizer name -> the one-process result; None on ranks that do not judge.
         say: told before every step, which shows that something moves.
     """
-    return tuple(_compare_one(strategy, build(), name, ctx, steps, references, say) for name in (SGD, OWN))
+    return tuple(compare_one(strategy, build(), name, ctx, steps, references, say) for name in (SGD, OWN))
 
 
-def _compare_one(
+def compare_one(
     strategy: Strategy,
     job: Job,
     name: str,
@@ -108,6 +110,17 @@ def _compare_one(
     references: Callable[[str], Reference] | None,
     say: Callable[[str], None],
 ) -> ParityFacts:
+    """Train `job` under `strategy` with one optimizer and return what this rank saw; as `compare` otherwise.
+
+    Args:
+        strategy: what is checked.
+        job: a fresh job.
+        name: the optimizer, `SGD` or `OWN`.
+        ctx: this rank.
+        steps: steps to compare.
+        references: optimizer name -> the one-process result; None on ranks that do not judge.
+        say: told what is being done.
+    """
     trainer = strategy.wrap(replace(job, optimizer=optimizers(job)[name]), ctx)
     losses = []
     for step in range(steps):
@@ -124,11 +137,22 @@ def _compare_one(
         facts = ParityFacts(optimizer=name, losses=values)
     else:
         facts = _judge(name, values, parameters, references(name))
+    facts = msgspec.structs.replace(facts, digest=digest_of(parameters))
     # Not after a failure, which ends the rank: closing would only hide what happened.
     trainer.close()
     del trainer, parameters
     gc.collect()
     return facts
+
+
+def digest_of(parameters: Mapping[str, Tensor]) -> str:
+    """Return a hash of names, shapes and bits of `parameters`: ranks that hold replicas have the same one."""
+    found = hashlib.sha256()
+    for name in sorted(parameters):
+        value = parameters[name].detach().cpu().contiguous()
+        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def mismatch(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:

@@ -19,7 +19,7 @@ from parbench.errors import MissingError, ParbenchError, UsageError, unknown_nam
 from parbench.grammar import Call, parse
 
 if TYPE_CHECKING:
-    from parbench.api import Strategy, Workload
+    from parbench.api import Probe, Strategy, Workload
 
 TORCH_MISSING = "training needs torch, which is not installed; run: pip install 'parbench[run]'"
 
@@ -80,6 +80,9 @@ class Registry:
 
     @overload
     def resolve(self, kind: Literal["workload"], what: str | Call) -> Workload: ...
+
+    @overload
+    def resolve(self, kind: Literal["probe"], what: str | Call) -> Probe: ...
 
     def resolve(self, kind: Kind, what: str | Call) -> object:
         """Return the instance that a text such as `ddp(bucket_cap_mb=1)` means.

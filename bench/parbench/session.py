@@ -18,12 +18,14 @@ from types import TracebackType
 from typing import final
 
 from parbench.errors import ParbenchError, UsageError
+from parbench.facts import StrategyFacts
 from parbench.launch.local import LocalRanks
 from parbench.launch.messages import (
     Build,
     Built,
     Drop,
     Evaluate,
+    Examine,
     Judged,
     Parity,
     ParityDone,
@@ -159,10 +161,10 @@ class Variant:
 
     def _check(self, steps: int = 1) -> None:
         """Refuse what would end the ranks."""
-        if self._closed:
-            raise UsageError(f"this variant ({self.spec.strategy}) is closed; add it to the session again")
         if self.unsupported is not None:
             raise UsageError(f"{self.spec.strategy} cannot run here: {self.unsupported}")
+        if self._closed:
+            raise UsageError(f"this variant ({self.spec.strategy}) is closed; add it to the session again")
         if steps < 1:
             raise UsageError(f"steps={steps}: at least 1 is needed")
 
@@ -226,11 +228,7 @@ class Session:
             UsageError: the spec cannot be built in this session.
         """
         spec = resolved(spec, self.registry)
-        if spec.world_size > self.ranks.world_size:
-            raise UsageError(
-                f"the spec wants {spec.world_size} ranks, this session has {self.ranks.world_size}; "
-                f"use Session(world_size={spec.world_size})"
-            )
+        self._check_size(spec.world_size)
         number = self._numbers
         self._numbers += 1
         replies = self.call(Build(variant=number, spec=spec))
@@ -239,7 +237,24 @@ class Session:
             variant.close()
         return variant
 
-    def call(self, command: Build | Parity | Steps | Evaluate | Drop) -> list[Reply]:
+    def examine(self, strategy: str, world_size: int) -> list[StrategyFacts]:
+        """Examine a strategy in the first `world_size` ranks, for the laws of `parbench.conformance`.
+
+        Raises:
+            UsageError: the session has fewer ranks.
+        """
+        self._check_size(world_size)
+        replies = self.call(Examine(strategy=strategy, world_size=world_size))
+        return [r for r in replies if isinstance(r, StrategyFacts) and r.member]
+
+    def _check_size(self, wanted: int) -> None:
+        if wanted > self.ranks.world_size:
+            raise UsageError(
+                f"the spec wants {wanted} ranks, this session has {self.ranks.world_size}; "
+                f"use Session(world_size={wanted})"
+            )
+
+    def call(self, command: Build | Examine | Parity | Steps | Evaluate | Drop) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""
         if self._closed:
             raise UsageError("the session is closed; open a new one")

@@ -24,6 +24,8 @@ from parbench import parity
 from parbench.api import Job, RankContext, Strategy, Trainer, Workload
 from parbench.clock import clock_for
 from parbench.comm import Comm
+from parbench.examine import Examination
+from parbench.facts import StrategyFacts
 from parbench.faults import Fault, parse_fault
 from parbench.heartbeat import Heartbeat
 from parbench.launch.failure import is_out_of_memory
@@ -35,6 +37,7 @@ from parbench.launch.messages import (
     Done,
     Drop,
     Evaluate,
+    Examine,
     Judged,
     Leave,
     Parity,
@@ -49,9 +52,11 @@ from parbench.launch.messages import (
     decode_seat,
     encode,
 )
+from parbench.launch.note import StepNote, note_beside
 from parbench.launch.pipe import Pipe
 from parbench.launch.stores import Store, joined
 from parbench.loop import run_steps
+from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
 
@@ -84,6 +89,7 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
+        self._trial_references: dict[tuple[str, str], parity.Reference] = {}
 
     @property
     def step(self) -> int | None:
@@ -97,6 +103,8 @@ class Rank:
         match command:
             case Build():
                 return self._build(command)
+            case Examine():
+                return self._examine(command)
             case Parity():
                 return self._parity(command)
             case Steps():
@@ -174,6 +182,18 @@ class Rank:
         batch_size = spec.global_batch_size or workload.default_batch_size(spec.size)
         torch.manual_seed(spec.seed)  # a forked process inherits its parent's random state
         return workload.build(spec.size, spec.seed, self.device, batch_size)
+
+    def _examine(self, command: Examine) -> Reply:
+        strategy = self._registry.resolve("strategy", command.strategy)
+        group = self._group(command.world_size) if command.world_size > 1 else None
+        if self._seat.rank >= command.world_size:
+            return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, member=False)
+        spec = RunSpec(workload="", strategy=command.strategy, world_size=command.world_size)
+        facts = Examination(strategy, self._context(spec, group), self._trial_references, self._say).run()
+        if group is not None:
+            dist.barrier(group=group)
+            dist.destroy_process_group(group)
+        return facts
 
     def _parity(self, command: Parity) -> Reply:
         variant = self._variants[command.variant]
@@ -277,36 +297,6 @@ class Rank:
         self._heartbeat.watch(world + members)
 
 
-@final
-class Randomness:
-    """A random state of its own: while entered, torch draws from it, and outside it is as if nothing had been drawn.
-
-    Variants that are alive together draw (for dropout) what they would draw alone.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._inside = self._states()
-        self._outside = self._inside
-
-    def __enter__(self) -> None:
-        self._outside = self._states()
-        self._draw_from(self._inside)
-
-    def __exit__(self, *exc: object) -> None:
-        self._inside = self._states()
-        self._draw_from(self._outside)
-
-    def _states(self) -> list[torch.Tensor]:
-        host = [torch.get_rng_state()]
-        return host if self._device.type != "cuda" else [*host, torch.cuda.get_rng_state(self._device)]
-
-    def _draw_from(self, states: list[torch.Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        for state in states[1:]:
-            torch.cuda.set_rng_state(state, self._device)
-
-
 def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Callable[[str], None]) -> parity.Reference:
     return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps, say)
 
@@ -382,7 +372,7 @@ def main(seat_bytes: bytes, commands: Pipe, pulses: Pipe) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the forkserver holds them back
     _redirect_output(seat.log)
-    heartbeat = Heartbeat(seat.rank, pulses)
+    heartbeat = Heartbeat(seat.rank, pulses, StepNote(note_beside(Path(seat.log))))
     heartbeat.start()
     try:
         rank = join(seat, heartbeat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import final
 
 from torch import Tensor
@@ -17,6 +18,10 @@ class Single(Strategy):
     paper = Paper("Stochastic gradient descent (Robbins and Monro, 1951)", "https://doi.org/10.1214/aoms/1177729586")
     agrees = "exactly"
     ranks = 1
+
+    def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
+        """Nothing is sent."""
+        return {}
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Train `job` as it is."""

@@ -10,7 +10,6 @@ import gc
 import multiprocessing as mp
 import os
 import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -55,12 +54,18 @@ class HandWritten:
         losses = [sum(column) / RANKS for column in zip(*(losses for _, losses in answers), strict=True)]
         return max(wall_s for wall_s, _ in answers), losses
 
-    def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.send(0)
+    def __enter__(self) -> HandWritten:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            for pipe in self._pipes:
+                pipe.send(0)
+            for process in self._processes:
+                process.join(20)
         for process in self._processes:
-            process.join(20)
-            process.kill()
+            process.kill()  # whatever state it is in, stopped too
+            process.join()
 
 
 def _live(rank: int, rendezvous: str, size: str, global_batch_size: int, pipe: Connection) -> None:

@@ -11,8 +11,8 @@ import random
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -22,9 +22,10 @@ from handwritten import RANKS, HandWritten
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from parbench import RunSpec, Session
+from parbench.launch.local import LocalRanks
 
 # A step of this size takes 50 ms or more on two cores, which is what the criterion is about.
-SIZE, BATCH, STEPS_PER_ROUND = "small", 8, 4
+SIZE, BATCH, STEPS_PER_ROUND = "small", 16, 3
 PAIRS_PER_LAUNCH, FEWEST_LAUNCHES = 25, 4
 WARM_UP_ROUNDS = 3
 CAP_S = float(os.environ.get("PARBENCH_OVERHEAD_CAP_S", "600"))
@@ -130,50 +131,48 @@ def _spec() -> RunSpec:
 
 def _launch(seed: random.Random, deadline_s: float) -> list[Pair]:
     """Measure pairs of rounds in fresh processes; only one side is awake at a time."""
-    with Session(RANKS) as session, tempfile.TemporaryDirectory() as folder:
+    pairs: list[Pair] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Session(RANKS) as session,
+        HandWritten(Path(folder), SIZE, BATCH) as hand,
+    ):
+        assert isinstance(session.ranks, LocalRanks)
+        ours, theirs = session.ranks.pids, hand.pids
         variant = session.add(_spec())
-        hand = HandWritten(Path(folder), SIZE, BATCH)
-        ranks = getattr(session.ranks, "pids")  # noqa: B009 - local ranks have them, not every kind
-        for pid in (*ranks, *hand.pids):
-            os.kill(pid, signal.SIGSTOP)
-        ours, theirs = _awake(ranks), _awake(hand.pids)
-        pairs: list[Pair] = []
+        _signal(signal.SIGSTOP, ours, theirs)
         for k in range(WARM_UP_ROUNDS + PAIRS_PER_LAUNCH):
             if time.monotonic() > deadline_s and len(pairs) > 5:
                 break
-            pair = {}
-            for name in seed.sample(("ours", "theirs"), 2):
-                if name == "ours":
-                    with ours():
+            ours_first = seed.random() < 0.5
+            for ours_now in (ours_first, not ours_first):
+                if ours_now:
+                    with _awake(ours):
                         mine = variant.round(STEPS_PER_ROUND)
-                    pair[name], losses = mine.wall_s / STEPS_PER_ROUND, list(mine.losses)
                 else:
-                    with theirs():
-                        wall_s, reference = hand.round(STEPS_PER_ROUND)
-                    pair[name] = wall_s / STEPS_PER_ROUND
-            assert losses == pytest.approx(reference, rel=1e-5), "the two loops do not do the same work"
+                    with _awake(theirs):
+                        hand_s, losses = hand.round(STEPS_PER_ROUND)
+            assert list(mine.losses) == pytest.approx(losses, rel=1e-5), "the two loops do not do the same work"
             if k >= WARM_UP_ROUNDS:
-                pairs.append((pair["ours"], pair["theirs"]))
-        for pid in (*ranks, *hand.pids):
-            os.kill(pid, signal.SIGCONT)
-        hand.close()
+                pairs.append((mine.wall_s / STEPS_PER_ROUND, hand_s / STEPS_PER_ROUND))
+        _signal(signal.SIGCONT, ours, theirs)
     return pairs
 
 
-def _awake(pids: Sequence[int]) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which `pids` run: ranks that wait still beat, which would disturb the other side."""
+@contextmanager
+def _awake(pids: Sequence[int]) -> Iterator[None]:
+    """Let `pids` run for a while: ranks that wait still beat, which would disturb the other side."""
+    _signal(signal.SIGCONT, pids)
+    try:
+        yield
+    finally:
+        _signal(signal.SIGSTOP, pids)
 
-    @contextmanager
-    def awake() -> Iterator[None]:
+
+def _signal(number: signal.Signals, *groups: Sequence[int]) -> None:
+    for pids in groups:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-
-    return awake
+            os.kill(pid, number)
 
 
 def _close(stacks: list[ExitStack]) -> None:

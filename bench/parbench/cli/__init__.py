@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from parbench import __version__
+from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
 from parbench.cli.listing import list_plugins
 from parbench.cli.run import EXAMPLES, run
@@ -32,6 +33,7 @@ app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
 app.command("show")(show)
 app.command("doctor")(doctor)
+app.command("conform")(conform)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,7 +1,8 @@
-"""`parbench list` says which strategies and workloads there are, and which of them are broken."""
+"""`parbench list` says which strategies, workloads and probes there are, and which of them are broken."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from parbench.cli import output
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from parbench.discover import Kind
     from parbench.registry import Entry
 
 
@@ -21,6 +23,10 @@ class Listed(StrEnum):
 
     STRATEGIES = "strategies"
     WORKLOADS = "workloads"
+    PROBES = "probes"
+
+
+_KINDS: Mapping[str, Kind] = {"strategies": "strategy", "workloads": "workload", "probes": "probe"}
 
 
 def list_plugins(
@@ -31,12 +37,12 @@ def list_plugins(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """List strategies or workloads: name, what it is, arguments, and the paper it comes from."""
+    """List strategies, workloads or probes: name, what it is, arguments, and the paper it comes from."""
     import msgspec
 
     from parbench.registry import Registry
 
-    entries = Registry(plugin or []).describe("strategy" if what is Listed.STRATEGIES else "workload")
+    entries = Registry(plugin or []).describe(_KINDS[what.value])
     if as_json:
         output.document(msgspec.json.encode({what.value: entries}))
         return

@@ -34,12 +34,13 @@ def show(
         raise UnreadableError(f"no record in {str(path)!r} can be read")
     if not records:
         raise UsageError(f"no records in {str(path)!r}; give the folder that parbench run printed")
+    from parbench.metrics import combine
+
     if as_json:
         from parbench.document import document
 
         output.document(document(path, records, combine(records)))
     else:
-        from parbench.metrics import combine
         from parbench.report.details import record_details
         from parbench.report.terminal import sweep_table
 

@@ -11,7 +11,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from parbench.errors import ParbenchError
@@ -46,6 +46,8 @@ def ensure_forkserver(stop: StopRequest) -> None:
             raise Stopped(stop.exit_code)
         wait(_loading, _POLL_S)
     error = _loading[0].exception()
+    if error is not None and stop.asked:
+        raise Stopped(stop.exit_code)
     if error is not None:
         raise ParbenchError(f"the forkserver, which has torch loaded for the ranks, ended early: {error!r}") from error
 
@@ -55,7 +57,8 @@ def _load() -> Future[None]:
     context = _context()
     context.set_forkserver_preload([_PRELOAD])
     # A terminal sends Ctrl-C to the forkserver too, which would end it amid its imports: what is held back when it
-    # starts stays held back in it.
+    # starts stays held back in it. Starting the tracker ends every hold, so that comes first.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         with _environment(), _bare_main_module():

@@ -293,7 +293,7 @@ class LocalRanks(Ranks):
         error = RanksStuck(
             Failure(
                 rank=behind[0].rank,
-                step=behind[0].pulse.step if behind[0].pulse else None,
+                step=behind[0].step,
                 kind="hang",
                 message=message,
                 detail=f"log/rank{behind[0].rank}.log",

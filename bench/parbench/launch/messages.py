@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from parbench.facts import ParityFacts, StrategyFacts
 from parbench.record import Agrees
 from parbench.spec import RunSpec
 
@@ -70,7 +71,14 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Release everything and end the process."""
 
 
-Command = Build | Parity | Steps | Evaluate | Drop | Clear | Leave
+class Examine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Examine a strategy for the laws that every strategy obeys, in a group of its own."""
+
+    strategy: str
+    world_size: int
+
+
+Command = Build | Examine | Parity | Steps | Evaluate | Drop | Clear | Leave
 
 # ---- replies: one per rank and command
 
@@ -92,26 +100,6 @@ class Built(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     parameters: int = 0
     wall_s: float = 0.0
     member: bool = True
-
-
-class ParityFacts(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One optimizer's comparison as one rank saw it; only rank 0 knows the reference.
-
-    Attributes:
-        optimizer: "SGD" (sees a wrong scale, which Adam hides) or "the workload's own".
-        losses: this rank's loss per step; null where it has none or it is not finite.
-        reference: the one-process losses.
-        parameter_difference: largest absolute difference of a parameter.
-        update_error: norm of the parameters' difference over the norm of what the reference moved.
-        problem: what could not be compared, in a sentence.
-    """
-
-    optimizer: str
-    losses: tuple[float | None, ...]
-    reference: tuple[float, ...] = ()
-    parameter_difference: float | None = None
-    update_error: float | None = None
-    problem: str | None = None
 
 
 class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -152,7 +140,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Reply = Ready | Built | ParityDone | StepsDone | Judged | Done | Raised
+Reply = Ready | Built | StrategyFacts | ParityDone | StepsDone | Judged | Done | Raised
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):

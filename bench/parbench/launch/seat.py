@@ -13,6 +13,7 @@ from pathlib import Path
 from parbench.launch.failure import describe_exit
 from parbench.launch.forkserver import Main, fork
 from parbench.launch.messages import Pulse, Raised, Reply, Seat, encode
+from parbench.launch.note import note_beside, noted_step
 from parbench.launch.pipe import Pipe
 from parbench.record import Failure
 
@@ -70,7 +71,7 @@ class Seated:
             return reply.at_s, Failure(rank=self.rank, step=reply.step, kind=reply.kind, message=reply.message)
         if reply is not None or not self.dead or self.process.exitcode is None:
             return None
-        step = self.pulse.step if self.pulse else None
+        step = self.step
         kind, message = describe_exit(self.process.exitcode, self.pulse.peak_rss_bytes if self.pulse else None)
         # A silent end precedes what others say of it, though it is noticed later. Only an abort may follow: runtimes
         # end themselves that way when something else has gone wrong.
@@ -87,18 +88,21 @@ class Seated:
         return True
 
     @property
+    def step(self) -> int | None:
+        """The training step it is, or was, in; None outside steps."""
+        return noted_step(note_beside(self.log))
+
+    @property
     def position(self) -> tuple[int, tuple[int, ...]]:
         """How far it has come: step, then collectives issued per group."""
-        if self.pulse is None:
-            return (-1, ())
-        return (-1 if self.pulse.step is None else self.pulse.step, self.pulse.sequence)
+        return (-1 if self.step is None else self.step, self.pulse.sequence if self.pulse else ())
 
     @property
     def standing(self) -> str:
         """Where it is, in words."""
         if self.pulse is None:
             return f"rank {self.rank}: never heard of"
-        step = f" step {self.pulse.step}" if self.pulse.step is not None else ""
+        step = f" step {self.step}" if self.step is not None else ""
         counts = ", ".join(map(str, self.pulse.sequence)) or "none"
         return f"rank {self.rank}: in {self.pulse.phase}{step}; collectives issued per group: {counts}"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import final
 
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, all_reduce_bytes, backward
 
 
 @final
@@ -30,6 +31,12 @@ class Ddp(Strategy):
             raise ValueError(f"bucket_cap_mb must be above 0 and below 1e6, got {bucket_cap_mb}")
         self.bucket_cap_mb = bucket_cap_mb
 
+    def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
+        """Every bucket is all-reduced once, unused parameters included; rank 0 broadcasts the buffers."""
+        sent = {"all_reduce": all_reduce_bytes(job, ctx)}
+        buffers = sum(b.numel() * b.element_size() for b in job.model.buffers())
+        return sent | ({"broadcast": Fraction(buffers)} if buffers and ctx.rank == 0 else {})
+
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Wrap the model; one rank has nobody to exchange with and trains bare."""
         return _DdpTrainer(job, ctx, self.bucket_cap_mb)
@@ -43,7 +50,11 @@ class _DdpTrainer(Trainer):
         self._optimizer = job.optimizer(job.model.parameters())
         ids = [ctx.device.index or 0] if ctx.device.type == "cuda" else None
         self._ddp: DistributedDataParallel | None = DistributedDataParallel(
-            job.model, device_ids=ids, process_group=ctx.comm.group, bucket_cap_mb=bucket_cap_mb
+            job.model,
+            device_ids=ids,
+            process_group=ctx.comm.group,
+            bucket_cap_mb=bucket_cap_mb,
+            find_unused_parameters=bool(job.unused),
         )
 
     def step(self, batch: Batch) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import final
 
 import torch
@@ -20,6 +21,16 @@ class NoOverlap(Strategy):
         "https://arxiv.org/abs/2006.15704",
     )
     agrees = "closely"
+
+    def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
+        """Every gradient is all-reduced once; parameters without one are left out, on all ranks alike."""
+        skipped = set(job.unused)
+        size = sum(
+            p.numel() * p.element_size()
+            for name, p in job.model.named_parameters()
+            if p.requires_grad and name not in skipped
+        )
+        return {"all_reduce": Fraction(2 * (ctx.world_size - 1), ctx.world_size) * size}
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Give every rank the weights of rank 0 and exchange gradients after backward."""

@@ -1,0 +1,1 @@
+"""Probes: one meter per file; the file name is the probe's name."""
