@@ -72,12 +72,16 @@ class Running:
     def descendants(self):
         return psutil.Process(self.process.pid).children(recursive=True)
 
+    @property
+    def servers(self):
+        """The forkserver, and what it has forked."""
+        return [p for p in self.descendants if "parbench.launch.preload" in _command_of(p)]
+
     def ranks(self, count):
         """Wait for the ranks and return their processes in rank order."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self.process.poll() is None:
-            servers = [p for p in self.descendants if "parbench.launch.preload" in " ".join(p.cmdline())]
-            ranks = [p for p in servers if p.ppid() != self.process.pid]
+            ranks = [p for p in self.servers if p.ppid() != self.process.pid]
             if len(ranks) == count:
                 return sorted(ranks, key=lambda p: p.pid)
             time.sleep(0.02)
@@ -192,6 +196,13 @@ def marked(mark):
 def listening():
     """Return the ports on which this process listens."""
     return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def _command_of(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _not_strict(token):

@@ -65,7 +65,7 @@ def shortened(command: str) -> list[str]:
     if words[0] == "parbench":
         words[:1] = [sys.executable, "-m", "parbench"]
     if words[0] == "torchrun":
-        words[:1] = [sys.executable, "-m", "torch.distributed.run", "--master-port", "0"]
+        words[:1] = [sys.executable, "-m", "torch.distributed.run"]
     if "run" in words and "--dry-run" not in words:
         words += SHORT
     return words

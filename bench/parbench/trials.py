@@ -79,7 +79,7 @@ def _loss(outputs_BC: Tensor, batch: Batch) -> Tensor:
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
 
 
 def _adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -13,7 +13,7 @@ from parbench.api import Batch, Job, Workload
 from parbench.conformance.findings import Finding, held, judged, not_applicable
 
 _CPU = torch.device("cpu")
-_STEPS = 60
+_STEPS = 40
 
 
 def workload_laws(workload: Workload) -> list[Finding]:

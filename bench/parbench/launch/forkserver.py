@@ -14,6 +14,8 @@ from concurrent.futures import Future, wait
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+import psutil
+
 from parbench.errors import ParbenchError
 from parbench.launch.failure import Stopped
 from parbench.launch.pipe import Pipe
@@ -43,6 +45,7 @@ def ensure_forkserver(stop: StopRequest) -> None:
         _loading[:] = [_load()]
     while not _loading[0].done():
         if stop.asked:
+            _end_loading()
             raise Stopped(stop.exit_code)
         wait(_loading, _POLL_S)
     error = _loading[0].exception()
@@ -69,6 +72,14 @@ def _load() -> Future[None]:
     loaded: Future[None] = Future()
     threading.Thread(target=_start, args=(first, loaded), name="parbench-forkserver", daemon=True).start()
     return loaded
+
+
+def _end_loading() -> None:
+    # It would load on for seconds after its launcher has ended, holding whatever reads the launcher's output.
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if _PRELOAD in " ".join(child.cmdline()):
+                child.kill()
 
 
 def _start(first: ForkServerProcess, loaded: Future[None]) -> None:
