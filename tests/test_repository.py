@@ -89,6 +89,18 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     assert not leaks
 
 
+def test_documents_that_are_named_exist() -> None:
+    named = re.compile(r"\b[A-Z]{4,}\.md\b|\.\./shared\b")
+    gone = [
+        f"{name(path)}:{number}: {found[0]}"
+        for path, number, line in _text_lines()
+        if path != Path(__file__)
+        for found in named.finditer(line)
+        if not (ROOT / found[0]).is_file()
+    ]
+    assert not gone, "say it there, or name a file of this repository"
+
+
 def _text_lines() -> Iterator[tuple[Path, int, str]]:
     for path in tracked():
         try:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from parbench.comm import Comm
-from parbench.record import Agrees, Better
+from parbench.record import Agrees, Series
 
 __all__ = [
     "Agrees",
@@ -253,27 +253,6 @@ class Workload(abc.ABC):
             device: where the model lives ("meta" gives shapes only).
             global_batch_size: samples of a step, over all ranks.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """What a probe measured in one round on one rank.
-
-    Attributes:
-        name: of the metric, with its unit in it.
-        unit: of every value.
-        better: which direction is an improvement; None where neither is.
-        values: one per step, in order; empty where `reason` says why nothing was measured.
-        source: how it was obtained, in a few words.
-        reason: why there are no values.
-    """
-
-    name: str
-    unit: str
-    better: Better | None
-    values: tuple[float, ...]
-    source: str
-    reason: str | None = None
 
 
 class Probe(abc.ABC):

@@ -27,6 +27,11 @@ def is_text(name: str) -> bool:
     return isinstance(_types()[name], types.StrType)
 
 
+def is_list(name: str) -> bool:
+    """Whether a field takes a list as one value."""
+    return isinstance(_types()[name], types.VarTupleType)
+
+
 def checked(name: str, value: object, label: str) -> object:
     """Return the value of field `name` if it is allowed.
 
@@ -97,6 +102,8 @@ def _words(kind: types.Type) -> str:
             return f"one of {', '.join(map(str, values))}"
         case types.BoolType():
             return "true or false"
+        case types.VarTupleType():
+            return 'a list of names, such as ["contention"]'
         case types.UnionType(types=choices):
             return _words(choices[0])
         case _:

@@ -11,6 +11,7 @@ from parbench.store import STEPS, Problem, Run, find_runs
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
 # Column -> type, also of a table without rows.
 _METRICS = {
@@ -139,7 +140,7 @@ def _samples(runs: list[Run], problems: list[Problem]) -> pandas.DataFrame:
     frames = [frame for run in runs if (frame := _samples_of(run, problems)) is not None and len(frame)]
     if not frames:
         return pandas.DataFrame(columns=list(_STEPS)).astype(_STEPS)
-    return pandas.concat(frames, ignore_index=True).astype(_STEPS)
+    return pandas.concat(frames, ignore_index=True).astype(_STEPS)  # columns of probes come after the fixed ones
 
 
 def _samples_of(run: Run, problems: list[Problem]) -> pandas.DataFrame | None:
@@ -150,8 +151,9 @@ def _samples_of(run: Run, problems: list[Problem]) -> pandas.DataFrame | None:
     try:
         # One file, by its own schema: no partitions guessed from folder names, no metadata of pandas believed.
         with pyarrow.parquet.ParquetFile(path) as file:
-            frame: pandas.DataFrame = file.read(columns=_SAMPLE_COLUMNS).to_pandas(ignore_metadata=True)
-        frame = frame.astype({name: _STEPS[name] for name in frame.columns})
+            names = [name for name in file.schema_arrow.names if name in _STEPS or _is_number(file.schema_arrow, name)]
+            frame: pandas.DataFrame = file.read(columns=names).to_pandas(ignore_metadata=True)
+        frame = frame.astype({name: _STEPS.get(name, "float64") for name in frame.columns})
     except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
         problems.append(Problem(path=path, sentence=f"{path}: samples cannot be read: {error}"))
         return None
@@ -171,7 +173,15 @@ def _samples_of(run: Run, problems: list[Problem]) -> pandas.DataFrame | None:
         strategy=record.spec.strategy,
         world_size=record.spec.world_size,
         repeat=record.repeat,
-    )[list(_STEPS)]
+    )[[*_STEPS, *(name for name in frame.columns if name not in _STEPS)]]
+
+
+def _is_number(schema: pyarrow.Schema, name: str) -> bool:
+    """Return whether a column beyond the fixed ones holds numbers, as a probe's does."""
+    import pyarrow
+
+    position = schema.get_field_index(name)  # -1 where the name is taken twice
+    return position >= 0 and bool(pyarrow.types.is_floating(schema.field(position).type))
 
 
 _SAMPLE_COLUMNS = ["phase", "round", "rank", "step", "seconds", "samples", "loss"]

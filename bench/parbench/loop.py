@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from parbench.api import Batch, RankContext, Trainer
+from parbench.api import Batch, Probe, RankContext, Trainer
 from parbench.clock import Clock
 from parbench.faults import Fault, strike
 from parbench.launch.messages import StepsDone
@@ -38,6 +38,7 @@ def run_steps(
     count: int,
     progress: Progress,
     fault: Callable[[int], Fault | None],
+    probes: Sequence[Probe] = (),
 ) -> StepsDone:
     """Train `count` steps from step number `first` and return this rank's raw samples.
 
@@ -50,10 +51,13 @@ def run_steps(
         count: steps between the two barriers.
         progress: told the number of the step being taken.
         fault: step -> the fault injected there, if any.
+        probes: cheap meters, told about every step.
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
     gc.collect()
+    for probe in probes:
+        probe.start(ctx)
     ctx.comm.barrier()
     clock.start()
     for step in range(first, first + count):
@@ -69,6 +73,8 @@ def run_steps(
         losses.append(loss)
         samples.append(batch.samples)
         clock.mark()
+        for probe in probes:
+            probe.step()
     trainer.drain()
     clock.mark()
     wall_s = clock.finish()
@@ -81,6 +87,7 @@ def run_steps(
         samples=tuple(samples),
         wall_s=wall_s,
         drain_s=drain_s,
+        series=tuple(series for probe in probes for series in probe.stop()),
     )
 
 

@@ -29,7 +29,7 @@ MAX_CELLS = 10_000
 
 # What each table of a suite may set.
 _WORKLOAD = ("name", "size", "arguments")
-_NOT_AXES = ("repeats", "timeout_s", "parity_steps")
+_NOT_AXES = ("repeats", "timeout_s", "parity_steps", "probes")
 _SECTIONS = ("name", "workload", "matrix", "exclude", "run")
 
 # Changes of a plan from the command line: field -> its new values; several make it an axis.
@@ -133,7 +133,7 @@ def assignment(text: str) -> tuple[str, tuple[object, ...]]:
     field = _field_of(key.strip())
     label = f"--set {key.strip()}"
     value = value.strip()
-    if not value.startswith("["):
+    if not value.startswith("[") or fields.is_list(field):
         return field, (fields.from_text(field, value, label),)
     listed = parse_value(value)
     if not isinstance(listed, tuple):

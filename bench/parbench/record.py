@@ -79,6 +79,26 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe measured in one round on one rank.
+
+    Attributes:
+        name: of the metric, with its unit in it.
+        unit: of every value.
+        better: which direction is an improvement; None where neither is.
+        values: one per step, in order; empty where `reason` says why nothing was measured.
+        source: how it was obtained, in a few words.
+        reason: why there are no values.
+    """
+
+    name: str
+    unit: str
+    better: Better | None
+    values: tuple[float, ...]
+    source: str
+    reason: str | None = None
+
+
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """An automatic choice and its reason."""
 

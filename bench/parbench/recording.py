@@ -7,9 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parbench.cases import Measured
+from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
 from parbench.session import RoundSamples
+from parbench.statistics import median_interval
 from parbench.store import Column
 
 Steps = dict[str, list[int | float | str | None]]
@@ -79,7 +81,20 @@ def steps_of(m: Measured) -> Mapping[str, Column]:
         for index, samples in enumerate(rounds):
             for rank, done in enumerate(samples.ranks):
                 _add(columns, phase, index, rank, samples, done.seconds, done.losses)
+    for name in dict.fromkeys(s.name for r in (*m.warm_up_rounds, *m.rounds) for d in r.ranks for s in d.series):
+        columns[name] = [
+            value
+            for rounds in (m.warm_up_rounds, m.rounds)
+            for samples in rounds
+            for done in samples.ranks
+            for value in _values(done, name)
+        ]
     return columns
+
+
+def _values(done: StepsDone, name: str) -> Sequence[float | None]:
+    found = next((s.values for s in done.series if s.name == name), ())
+    return found or (None,) * len(done.seconds)
 
 
 def _add(
@@ -120,7 +135,31 @@ def _seconds_by_rank(rounds: Sequence[RoundSamples]) -> list[list[float]]:
 
 
 def _other_metrics(m: Measured) -> dict[str, Metric]:
-    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m)
+    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | _probed(m)
+
+
+def _probed(m: Measured) -> dict[str, Metric]:
+    """Return a metric per series: its mean over the steps of a round on the worst rank, as a median over rounds."""
+    series = {s.name: s for r in m.rounds for done in r.ranks for s in done.series}
+    found = {}
+    for name, one in series.items():
+        of_round = [[s for d in r.ranks for s in d.series if s.name == name and s.values] for r in m.rounds]
+        pick = min if one.better == "higher" else max
+        worst = [pick(math.fsum(s.values) / len(s.values) for s in ranks) for ranks in of_round if ranks]
+        if not worst:
+            found[name] = Metric.unavailable(one.unit, one.better, one.reason or "the probe gave no value")
+            continue
+        middle = median_interval([worst])
+        found[name] = Metric(
+            value=middle.value,
+            unit=one.unit,
+            better=one.better,
+            n=middle.n,
+            ci_low=middle.low,
+            ci_high=middle.high,
+            source=f"{one.source}; mean over a round's steps, worst rank, median over rounds",
+        )
+    return found
 
 
 def _startup(m: Measured) -> Metric:

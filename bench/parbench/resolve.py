@@ -47,6 +47,8 @@ class _Resolver:
 
     def one(self, spec: RunSpec) -> RunSpec:
         spec = self._with_ranks(spec)
+        for probe in spec.probes:
+            self._registry.resolve("probe", probe)
         workload = self._workload(spec.workload)
         if spec.size not in workload.sizes:
             raise unknown_name(f"size of {spec.workload}", spec.size, workload.sizes, "parbench list workloads")

@@ -38,6 +38,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         repeats: fresh launches of the cell.
         seed: seed of weights and batches.
         threads: compute threads per rank.
+        probes: meters to run in the timed rounds, such as "contention".
         timeout_s: seconds without progress after which a run is ended.
         data_hash: hash of the data the workload reads; filled in when the spec is resolved.
     """
@@ -58,6 +59,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repeats: Annotated[int, msgspec.Meta(ge=1, le=10**4)] = 1
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    probes: tuple[str, ...] = ()
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
     data_hash: str | None = None
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 from parbench import parity
-from parbench.api import Job, RankContext, Strategy, Trainer, Workload
+from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.examine import Examination
@@ -75,6 +75,7 @@ class _Variant:
     trainer: Trainer | None
     group: dist.ProcessGroup | None
     randomness: Randomness
+    probes: tuple[Probe, ...]
 
 
 @final
@@ -145,6 +146,7 @@ class Rank:
             job=job,
             trainer=trainer,
             group=group,
+            probes=tuple(self._registry.resolve("probe", name) for name in spec.probes),
             randomness=Randomness(self.device),
         )
         self._watch_groups()
@@ -244,6 +246,7 @@ class Rank:
                 count=command.count,
                 progress=self._heartbeat,
                 fault=self._fault_of(variant.spec.strategy),
+                probes=variant.probes,
             )
 
     def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:

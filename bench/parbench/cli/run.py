@@ -135,6 +135,16 @@ def run(
             rich_help_panel=_HOW,
         ),
     ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--probe",
+            metavar="P",
+            help="A meter to run in the timed rounds (`parbench list probes`); repeat it for several.",
+            rich_help_panel=_HOW,
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         _Text,
         typer.Option(
@@ -229,7 +239,7 @@ def run(
     }
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}
-    changes = changes_of(lists, settings or [])
+    changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
     suite = suite_of(what, changes, suite_name)
     _start(suite, plugin or [], out, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
 

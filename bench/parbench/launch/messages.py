@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from parbench.facts import ParityFacts, StrategyFacts
-from parbench.record import Agrees
+from parbench.record import Agrees, Series
 from parbench.spec import RunSpec
 
 
@@ -117,6 +117,7 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     samples: tuple[int, ...] = ()
     wall_s: float = 0.0
     drain_s: float = 0.0
+    series: tuple[Series, ...] = ()
     member: bool = True
 
 
