@@ -33,7 +33,8 @@ unit: $(READY)
 overhead: $(READY) ## parbench's ddp beside the same loop written by hand, interleaved
 	$(BIN)/python -m pytest -q -s tests/benchmarks --benchmark-enable --benchmark-only
 
-conformance: $(READY) ## everything through every law at every world size
+conformance: $(READY) ## everything through every law at every world size, and the tests that take minutes
+	$(BIN)/parbench conform all -n 2 -n 3 -n 4
 	$(BIN)/python -m pytest -q -m nightly
 
 clean:

@@ -22,10 +22,14 @@ def strategy_verdicts(
         registry: where names are looked up.
         timeout_s: seconds without progress that are a hang.
     """
+    done: set[tuple[str, int]] = set()
     for size in world_sizes:
         session: Session | None = None
         try:
             for strategy in strategies:
+                if (strategy, _size_of(strategy, size, registry)) in done:
+                    continue
+                done.add((strategy, _size_of(strategy, size, registry)))
                 if session is None:
                     session = Session(size, timeout_s=timeout_s, plugins=registry.plugins)
                 verdict, alive = _one(strategy, size, session)
@@ -34,6 +38,14 @@ def strategy_verdicts(
         finally:
             if session is not None:
                 session.close()
+
+
+def _size_of(strategy: str, size: int, registry: Registry) -> int:
+    """Return the ranks a strategy really uses: one that always has one is examined once."""
+    try:
+        return min(registry.resolve("strategy", strategy).ranks or size, size)
+    except ParbenchError:
+        return size
 
 
 def _one(strategy: str, size: int, session: Session) -> tuple[Verdict, bool]:
