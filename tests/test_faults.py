@@ -54,7 +54,6 @@ def test_a_rank_that_raises_is_named_with_its_traceback_and_the_sweep_goes_on(pa
     assert failure["followed"][0].startswith("rank 0 ")
 
 
-@pytest.mark.xfail(reason="cli/progress.py wraps its lines at 80 columns; soft_wrap=True would not", strict=True)
 def test_the_line_that_names_a_rank_is_one_line_however_narrow_the_terminal(parbench):  # P1
     done = parbench(*SHORT, "-s", "ddp", fault="rank=1,step=3,kind=raise", columns="60")
     (line,) = [one for one in done.err.splitlines() if "ZeroDivisionError" in one]

@@ -17,6 +17,7 @@ from parbench import bind
 from parbench.discover import PLACES, Found, Kind, checked_plugin, discover, first_line
 from parbench.errors import MissingError, ParbenchError, UsageError, unknown_name
 from parbench.grammar import Call, parse
+from parbench.spec import RunSpec
 
 if TYPE_CHECKING:
     from parbench.api import Probe, Strategy, Workload
@@ -117,6 +118,17 @@ class Registry:
         cls = _load(kind, self._one(kind, name))
         self._classes[kind, name] = cls
         return cls
+
+    def check_names(self, specs: Sequence[RunSpec]) -> None:
+        """Make sure that every strategy, workload and probe of `specs` exists; nothing is imported.
+
+        Raises:
+            UsageError: one does not, is taken twice, or cannot be parsed.
+        """
+        for spec in specs:
+            named: list[tuple[Kind, str]] = [("strategy", spec.strategy), ("workload", spec.workload)]
+            for kind, text in (*named, *(("probe", probe) for probe in spec.probes)):
+                self._one(kind, self._call(kind, text).name)
 
     def describe(self, kind: Kind) -> list[Entry]:
         """Return what is known about every plug-in of a kind; broken ones say why and break nothing else."""

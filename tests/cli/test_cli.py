@@ -160,7 +160,6 @@ def test_flags_become_specs(parbench: Parbench, engine: FakeEngine, tmp_path: Pa
 def test_results_go_to_stdout_and_messages_to_stderr(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:
     done = parbench("run", "digits", "--size", "smoke", "-o", str(tmp_path))
     assert str(tmp_path / "digits") in done.out
-    assert "single always runs on 1 rank" in done.err
     assert "a note of the engine" in done.err
     assert "note" not in done.out
 

@@ -51,7 +51,7 @@ class LiveProgress:
         if event.kind in ("case", "skip"):
             self._parts.pop(event.cell, None)
         if event.message and event.kind in ("note", "case"):
-            self._console.print(Text(line_of(event)))
+            self._console.print(Text(line_of(event)), soft_wrap=True)
         if event.kind != "note":
             self._update(event)
 

@@ -12,8 +12,8 @@ from parbench.cli import output
 from parbench.cli.request import changes_of, suite_of
 
 if TYPE_CHECKING:
+    from parbench.campaign import Outcome
     from parbench.suite import Suite
-    from parbench.sweep import Outcome
 
 EXAMPLES = (
     "[bold]Examples[/bold]\n\n"
@@ -252,9 +252,8 @@ def _start(
     from parbench.resolve import resolve
 
     registry = Registry(plugins)
-    suite = resolve(suite, registry)
     if dry_run:
-        _print_cells(suite, as_json)
+        _print_cells(resolve(suite, registry), as_json)
         return
     from parbench.sweep import run_sweep
 
@@ -262,16 +261,16 @@ def _start(
         outcome = run_sweep(suite, out=out, registry=registry, fresh=fresh, listener=progress)
     if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
         raise typer.Exit(outcome.exit_code)
-    raise typer.Exit(_report(suite, outcome, as_json=as_json, strict=strict))
+    raise typer.Exit(_report(outcome, as_json=as_json, strict=strict))
 
 
-def _report(suite: Suite, outcome: Outcome, *, as_json: bool, strict: bool) -> int:
+def _report(outcome: Outcome, *, as_json: bool, strict: bool) -> int:
     from rich.text import Text
 
     from parbench.errors import worst_exit_code
     from parbench.report.words import visible
 
-    output.notes([*suite.notes, *outcome.notes])
+    output.notes(outcome.notes)
     if as_json:
         output.document(outcome.document)
     else:

@@ -31,6 +31,18 @@ _POLL_S = 0.1
 _loading: list[Future[None]] = []
 
 
+def begin_forkserver() -> None:
+    """Start the forkserver unless it runs, and return at once: it loads torch while its launcher does."""
+    if not _loading or (_loading[0].done() and _loading[0].exception() is not None):
+        _loading[:] = [_load()]
+
+
+def give_up_forkserver() -> None:
+    """End a forkserver that is still loading; one that has loaded waits for the next launch."""
+    if _loading and not _loading[0].done():
+        _end_loading()
+
+
 def ensure_forkserver(stop: StopRequest) -> None:
     """Start the forkserver unless it runs, and wait until it has everything loaded.
 
@@ -41,8 +53,7 @@ def ensure_forkserver(stop: StopRequest) -> None:
         ParbenchError: it cannot start a process.
         Stopped: the user asked to stop.
     """
-    if not _loading or (_loading[0].done() and _loading[0].exception() is not None):
-        _loading[:] = [_load()]
+    begin_forkserver()
     while not _loading[0].done():
         if stop.asked:
             _end_loading()

@@ -40,8 +40,9 @@ from parbench.launch.place import Placement
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.launch.stores import Store, under
+from parbench.rank import Rank
 from parbench.record import Failure
-from parbench.worker import Rank, device_name, join, raised
+from parbench.worker import device_name, join, raised
 
 _LONG = datetime.timedelta(days=7)
 _FOLLOWERS_S = 3.0

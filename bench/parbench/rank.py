@@ -1,0 +1,304 @@
+"""A Rank holds the variants alive in one process and carries out what the launcher says of them."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from parbench import parity
+from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
+from parbench.clock import clock_for
+from parbench.comm import Comm
+from parbench.examine import Examination
+from parbench.facts import StrategyFacts
+from parbench.faults import Fault, parse_fault
+from parbench.heartbeat import Heartbeat
+from parbench.launch.messages import (
+    Build,
+    Built,
+    Clear,
+    Command,
+    Done,
+    Drop,
+    Evaluate,
+    Examine,
+    Judged,
+    Leave,
+    Parity,
+    ParityDone,
+    Reply,
+    Seat,
+    Steps,
+    StepsDone,
+)
+from parbench.loop import run_steps
+from parbench.randomness import Randomness
+from parbench.registry import Registry
+from parbench.spec import RunSpec
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    """One strategy on one job, alive in this rank; `trainer` is None on ranks that do not take part."""
+
+    spec: RunSpec
+    strategy: Strategy
+    workload: Workload
+    ctx: RankContext | None
+    job: Job | None
+    trainer: Trainer | None
+    group: dist.ProcessGroup | None
+    randomness: Randomness
+    probes: tuple[Probe, ...]
+
+
+@final
+class Rank:
+    """The variants alive in this process, and what can be done with them."""
+
+    def __init__(self, seat: Seat, heartbeat: Heartbeat) -> None:
+        self.device = torch.device(seat.device)
+        self._seat = seat
+        self._heartbeat = heartbeat
+        self._fault = parse_fault(seat.fault)
+        self._registry = Registry([Path(p) for p in seat.plugins])
+        self._variants: dict[int, _Variant] = {}
+        self._references: dict[tuple[object, ...], parity.Reference] = {}
+        self._trial_references: dict[tuple[str, str], parity.Reference] = {}
+
+    @property
+    def step(self) -> int | None:
+        """The training step being taken; None outside steps."""
+        return self._heartbeat.step
+
+    def execute(self, command: Command) -> Reply:
+        """Carry out one command."""
+        self._heartbeat.step = None
+        self._heartbeat.phase = type(command).__name__.lower()
+        match command:
+            case Build():
+                return self._build(command)
+            case Examine():
+                return self._examine(command)
+            case Parity():
+                return self._parity(command)
+            case Steps():
+                return self._steps(command)
+            case Evaluate():
+                return self._evaluate(command)
+            case Drop():
+                self._drop(command.variant)
+                return Done()
+            case Clear() | Leave():
+                for variant in list(self._variants):
+                    self._drop(variant)
+                return Done()
+
+    def _build(self, command: Build) -> Reply:
+        started_s = time.perf_counter()
+        spec, rank = command.spec, self._seat.rank
+        strategy = self._registry.resolve("strategy", spec.strategy)
+        workload = self._registry.resolve("workload", spec.workload)
+        group = self._group(spec.world_size) if spec.world_size > 1 else None
+        member = rank < spec.world_size
+        ctx = job = trainer = why = None
+        parameters = 0
+        if member:
+            ctx = self._context(spec, group)
+            why = workload.unsupported()
+            job = self._job(workload, spec) if why is None else None
+            why = strategy.unsupported(job, ctx) if job is not None else why
+            if job is not None and why is None:
+                trainer = strategy.wrap(job, ctx)
+                parameters = sum(p.numel() for p in job.model.parameters())
+        # What is unsupported is kept too: all ranks must release its group together.
+        self._variants[command.variant] = _Variant(
+            spec=spec,
+            strategy=strategy,
+            workload=workload,
+            ctx=ctx,
+            job=job,
+            trainer=trainer,
+            group=group,
+            probes=tuple(self._registry.resolve("probe", name) for name in spec.probes),
+            randomness=Randomness(self.device),
+        )
+        self._watch_groups()
+        return Built(
+            unsupported=why,
+            agrees=strategy.agrees,
+            period=strategy.period,
+            unit=job.unit if job else "samples",
+            units_per_sample=job.units_per_sample if job else 1,
+            parameters=parameters,
+            wall_s=time.perf_counter() - started_s,
+            member=member,
+        )
+
+    def _group(self, members: int) -> dist.ProcessGroup:
+        # Without a timeout of its own a new group waits for half an hour, whatever the first one's was.
+        timeout = datetime.timedelta(seconds=self._seat.group_timeout_s)
+        group: dist.ProcessGroup = dist.new_group(list(range(members)), timeout=timeout)
+        return group
+
+    def _context(self, spec: RunSpec, group: dist.ProcessGroup | None) -> RankContext:
+        rank = self._seat.rank
+        return RankContext(
+            rank=rank,
+            local_rank=self._seat.local_rank,
+            world_size=spec.world_size,
+            device=self.device,
+            dtype=_DTYPES[spec.precision],
+            comm=Comm(group, rank, spec.world_size),
+            accumulate=spec.accumulate,
+            generator=torch.Generator().manual_seed(spec.seed),
+        )
+
+    def _job(self, workload: Workload, spec: RunSpec) -> Job:
+        batch_size = spec.global_batch_size or workload.default_batch_size(spec.size)
+        torch.manual_seed(spec.seed)  # a forked process inherits its parent's random state
+        return workload.build(spec.size, spec.seed, self.device, batch_size)
+
+    def _examine(self, command: Examine) -> Reply:
+        strategy = self._registry.resolve("strategy", command.strategy)
+        group = self._group(command.world_size) if command.world_size > 1 else None
+        if self._seat.rank >= command.world_size:
+            return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, member=False)
+        spec = RunSpec(workload="", strategy=command.strategy, world_size=command.world_size)
+        facts = Examination(strategy, self._context(spec, group), self._trial_references, self._say).run()
+        if group is not None:
+            dist.barrier(group=group)
+            dist.destroy_process_group(group)
+        return facts
+
+    def _parity(self, command: Parity) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.ctx is None:
+            return ParityDone()
+        ctx, spec = variant.ctx, variant.spec
+
+        def build() -> Job:
+            return self._job(variant.workload, spec)
+
+        def reference(optimizer: str) -> parity.Reference:
+            key = (spec.workload, spec.size, spec.precision, spec.global_batch_size, spec.accumulate, spec.seed)
+            full_key = (*key, command.steps, optimizer)
+            if full_key not in self._references:
+                self._references[full_key] = _reference(build(), ctx, command.steps, optimizer, self._say)
+            return self._references[full_key]
+
+        with Randomness(self.device):
+            facts = parity.compare(
+                variant.strategy,
+                build,
+                ctx,
+                command.steps,
+                reference if ctx.rank == 0 else None,
+                self._say,
+            )
+        return ParityDone(facts=facts)
+
+    def _say(self, phase: str) -> None:
+        self._heartbeat.phase = phase
+
+    def _steps(self, command: Steps) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.ctx is None or variant.job is None or variant.trainer is None:
+            return StepsDone(member=False)
+        if gc.isenabled():
+            # One collection of a process with torch loaded stalls it for tenths of a second.
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+        with variant.randomness:
+            return run_steps(
+                variant.trainer,
+                variant.job.batch,
+                variant.ctx,
+                clock_for(self.device),
+                first=command.first,
+                count=command.count,
+                progress=self._heartbeat,
+                fault=self._fault_of(variant.spec.strategy),
+                probes=variant.probes,
+            )
+
+    def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
+        fault, rank = self._fault, self._seat.rank
+
+        def at(step: int) -> Fault | None:
+            return fault if fault is not None and fault.acts(rank, step, strategy) else None
+
+        return at
+
+    def _evaluate(self, command: Evaluate) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.trainer is None or variant.job is None:
+            return Judged(reason="not a member")
+        parameters = variant.trainer.full_parameters()
+        if self._seat.rank != 0:
+            return Judged(reason="rank 0 judges")
+        if variant.job.held_out is None:
+            return Judged(reason=variant.job.held_out_reason)
+        with Randomness(self.device):
+            model = self._job(variant.workload, variant.spec).model
+            if (why := _fill(model, parameters, variant.job.model)) is not None:
+                return Judged(reason=why)
+            values = variant.job.held_out(model)
+        finite = {name: value for name, value in values.items() if value - value == 0}
+        return Judged(
+            values=finite, reason=None if len(finite) == len(values) else "the trained model gives no finite loss"
+        )
+
+    def _drop(self, number: int) -> None:
+        variant = self._variants.pop(number)
+        if variant.trainer is not None:
+            variant.trainer.close()
+        # Ranks outside a group hold only a token for it.
+        group = variant.group if variant.ctx is not None else None
+        self._watch_groups()
+        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang. What was
+        # frozen before timing would never be collected.
+        del variant
+        gc.unfreeze()
+        gc.collect()
+        if not gc.isenabled():
+            gc.freeze()
+        if group is not None:
+            dist.barrier(group=group)
+            dist.destroy_process_group(group)
+
+    def _watch_groups(self) -> None:
+        world = [dist.group.WORLD] if dist.group.WORLD is not None else []
+        members = [v.group for v in self._variants.values() if v.group is not None and v.ctx is not None]
+        self._heartbeat.watch(world + members)
+
+
+def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Callable[[str], None]) -> parity.Reference:
+    return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps, say)
+
+
+def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], trained: nn.Module) -> str | None:
+    """Copy trained parameters, and the buffers of `trained`, into a fresh model; return why that cannot be done."""
+    buffers = dict(trained.named_buffers())
+    wanted = dict(model.named_parameters())
+    if (problem := parity.mismatch(wanted, parameters)) is not None:
+        return f"the strategy's full parameters are not the model's: {problem}"
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            parameter.copy_(parameters[name])
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+    return None
