@@ -16,6 +16,7 @@ from parbench.events import Event, Listener
 from parbench.metrics import Cell, combine
 from parbench.record import Environment, RunRecord, Status
 from parbench.registry import Registry
+from parbench.resolve import resolve
 from parbench.spec import spec_id
 from parbench.suite import Suite
 
@@ -47,6 +48,7 @@ class FakeEngine:
     def run_sweep(self, suite: Suite, *, out: Path, registry: Registry, fresh: bool, listener: Listener) -> FakeOutcome:
         if self.raises is not None:
             raise self.raises
+        suite = resolve(suite, registry)  # as the engine does
         self.suites.append(suite)
         self.fresh, self.out = fresh, out
         total = len(suite.specs)
@@ -75,7 +77,7 @@ class FakeEngine:
             path=out / suite.name,
             exit_code=self.exit_code,
             store_error=self.store_error,
-            notes=["a note of the engine"],
+            notes=[*suite.notes, "a note of the engine"],
         )
 
 
@@ -160,6 +162,7 @@ def test_flags_become_specs(parbench: Parbench, engine: FakeEngine, tmp_path: Pa
 def test_results_go_to_stdout_and_messages_to_stderr(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:
     done = parbench("run", "digits", "--size", "smoke", "-o", str(tmp_path))
     assert str(tmp_path / "digits") in done.out
+    assert "single always runs on 1 rank" in done.err
     assert "a note of the engine" in done.err
     assert "note" not in done.out
 
