@@ -94,7 +94,7 @@ def strategy(
 
 
 def wrong_reductions(folder):
-    """Write one honest strategy and those that FAULTS.md C5 is about; return their paths by name."""
+    """Write one honest strategy and those with a wrong reduction; return their paths by name."""
     return {
         "honest": strategy(folder, "honest"),
         "sums": strategy(folder, "sums", exchange="[ctx.comm.sum(p.grad) for p in parameters]"),

@@ -1,4 +1,4 @@
-"""Ranks that fail, hang, slow down or count wrongly, through the real command line (FAULTS.md 3.1 and 3.4)."""
+"""Ranks that fail, hang, slow down or count wrongly, through the real command line."""
 
 import os
 import re

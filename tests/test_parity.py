@@ -1,9 +1,9 @@
-"""Parity: a strategy that does not compute what one process does is found out and never ranked (FAULTS.md C5)."""
+"""Parity: a strategy that does not compute what one process does is found out and never ranked."""
 
 import pytest
 
+from parbench.agreement import OWN, SGD, agreement
 from parbench.launch.messages import ParityFacts
-from parbench.parity import OWN, SGD, agreement
 from plugin_sources import strategy, wrong_reductions
 
 

@@ -44,7 +44,7 @@ class Outcome:
         cells: the same, fresh launches of a cell together.
         path: the suite's folder of results.
         document: the JSON document of the sweep.
-        exit_code: as DESIGN.md 5 orders them.
+        exit_code: of everything that went wrong, the code that takes precedence.
         store_error: why some results could not be stored; None if all were.
         notes: sentences a reader should know.
         leads: False in the ranks of a torchrun launch that only carry out what rank 0 says; they report nothing.
@@ -111,7 +111,7 @@ class Campaign:
         except Stopped as stopped:
             self._codes.append(stopped.exit_code)
         else:
-            self._file = msgspec.structs.replace(self._file, status="complete")
+            self._file = msgspec.structs.replace(self._file, status="complete", cells=tuple(self._cells()))
             self._save()
         return self._outcome()
 
@@ -209,9 +209,7 @@ class Campaign:
             self._codes.append(error.exit_code)
 
     def _outcome(self) -> Outcome:
-        order = {(case.spec_id, case.repeat): k for k, case in enumerate(self._cases)}
-        records = sorted(self._records, key=lambda r: order[r.spec_id, r.repeat])
-        cells = combine(records)
+        records, cells = self._in_order(), self._cells()
         return Outcome(
             records=records,
             cells=cells,
@@ -221,6 +219,13 @@ class Campaign:
             store_error=self._store_errors[0] if self._store_errors else None,
             notes=list(self._suite.notes),
         )
+
+    def _in_order(self) -> list[RunRecord]:
+        order = {(case.spec_id, case.repeat): k for k, case in enumerate(self._cases)}
+        return sorted(self._records, key=lambda r: order[r.spec_id, r.repeat])
+
+    def _cells(self) -> list[Cell]:
+        return combine(self._in_order())
 
     # ---- progress
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import importlib.metadata
 import os
@@ -72,8 +73,8 @@ def capture(
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those of `environ` that change results, without secrets, user names and home folders (FAULTS.md S10)."""
-    users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")}
+    """Return those of `environ` that change results, without secrets, user names and home folders."""
+    users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {_user()}
     homes = {environ.get(name, "").rstrip("/\\") for name in ("HOME", "USERPROFILE")}
     return {
         name: _REDACTED if _SECRET_NAME.search(name) else _harmless(environ[name], users, homes)
@@ -85,6 +86,14 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 def host_name_hash() -> str:
     """Return 12 hexadecimal digits that tell hosts apart without naming them."""
     return hashlib.sha256(f"parbench host {socket.gethostname()}".encode()).hexdigest()[:12]
+
+
+def _user() -> str:
+    """Return this process's user name, which torch puts into folder names even where no variable says it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _harmless(value: str, users: set[str], homes: set[str]) -> str:

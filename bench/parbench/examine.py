@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import random
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from parbench import parity, trials
 from parbench.api import Job, RankContext, Strategy, Trainer
 from parbench.counting import ByteCounter
 from parbench.facts import StrategyFacts, TrialFacts
+from parbench.surroundings import differences, hooks, still_communicates, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,14 +184,14 @@ class Examination:
     def _leftovers(self) -> tuple[str, ...]:
         torch.rand(3), random.random()  # a state that no seed gives
         job = self._plain()
-        before = _surroundings()
+        before = surroundings()
         with self._alive(job) as (_, trainer):
             for step in range(2):
                 trainer.step(job.batch(step))
             trainer.drain()
-        found = _differences(before, _surroundings())
+        found = differences(before, surroundings())
         if not self._strategy.consumes_model:
-            found += _hooks(job.model) + _still_communicates(job)
+            found += hooks(job.model) + still_communicates(job)
         return tuple(found)
 
     def _failed_step(self) -> str | None:
@@ -223,60 +220,3 @@ class Examination:
 
 def _floats(losses: list[Tensor | None]) -> tuple[float | None, ...]:
     return tuple(None if x is None else float(x) for x in losses)
-
-
-def _surroundings() -> dict[str, object]:
-    """Return what a strategy must leave as it found it."""
-    groups = dist.distributed_c10d._world.pg_map if dist.is_initialized() else {}
-    return {
-        "threads": sorted(t.name for t in threading.enumerate()),
-        "process groups": len(groups),
-        "default dtype": str(torch.get_default_dtype()),
-        "torch's global random state": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest(),
-        "Python's global random state": hash(random.getstate()),
-        "grad mode": torch.is_grad_enabled(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "compute threads": torch.get_num_threads(),
-        "files in the working folder": sorted(path.name for path in Path.cwd().iterdir()),
-        "module hooks for all modules": _global_hooks(),
-    }
-
-
-def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    return [
-        f"{name}: {_short(before[name])} before, {_short(after[name])} after"
-        for name in before
-        if before[name] != after[name]
-    ]
-
-
-def _short(value: object) -> str:
-    return str(value)[:80]
-
-
-def _global_hooks() -> int:
-    module = torch.nn.modules.module
-    return sum(
-        len(hooks) for name, hooks in vars(module).items() if name.startswith("_global_") and isinstance(hooks, dict)
-    )
-
-
-def _hooks(model: nn.Module) -> list[str]:
-    found = []
-    for name, module in model.named_modules():
-        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            if getattr(module, kind):
-                found.append(f"{kind.strip('_')} on module {name or 'model'}")
-    for name, parameter in model.named_parameters():
-        for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            if getattr(parameter, kind, None):
-                found.append(f"{kind.strip('_')} on parameter {name}")
-    return found
-
-
-def _still_communicates(job: Job) -> list[str]:
-    batch = job.batch(0)
-    device = next(job.model.parameters()).device
-    with ByteCounter() as counter:
-        job.loss(job.model(batch.inputs.to(device)), batch.to(device)).backward()  # type: ignore[no-untyped-call]
-    return [f"a backward of the bare model still issues {one.op}" for one in counter.seen]

@@ -12,7 +12,7 @@ from parbench.record import Metric, Round, WarmUp, Warned
 # Warnings after which timing metrics are not believed.
 SUSPECT_CODES = frozenset({"timing_does_not_add_up", "below_resolution", "samples_do_not_match_time"})
 
-# How far sums of steps may be from the wall time around them (FAULTS.md N7): a fraction, and what reading clocks costs.
+# How far sums of steps may be from the wall time around them: a fraction, and what reading clocks costs.
 _SUM_TOLERANCE = 0.02
 _CLOCK_S = 20e-6
 # Below this, what is timed is as much the harness as the step (N12).

@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 def timing_metrics(
     launches: Sequence[Sequence[Round]], *, unit: str, units_per_sample: int, world_size: int
 ) -> dict[str, Metric]:
-    """Return step time and throughput of one cell, as METRICS.md defines them.
+    """Return step time and throughput of one cell, by the definitions of docs/metrics.md.
 
     `step_time_s` is the median over rounds of the slowest rank's wall time / steps; `samples_per_s` is the sum of
     samples / the sum of the same wall times. Samples are global, so the number of ranks changes neither.

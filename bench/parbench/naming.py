@@ -17,7 +17,7 @@ def safe_name(text: str) -> str:
     """Return a file name for `text`: itself where that is harmless, else what is left of it and a hash of all of it.
 
     The result is one path component of at most 100 ASCII letters, digits, ".", "_" and "-" on every system: no
-    separator, no leading or trailing dot, no device name (FAULTS.md S6). Different texts keep different names: 32 bits
+    separator, no leading or trailing dot, no device name. Different texts keep different names: 32 bits
     of hash tell apart those that look alike.
     """
     if _PLAIN.fullmatch(text) and not _RESERVED.fullmatch(text):

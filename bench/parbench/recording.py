@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 from parbench.cases import Measured
+from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
@@ -49,7 +49,7 @@ def record_of(
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
         metrics = judged(timing, warnings) | _other_metrics(m)
-    warnings += _warnings(m, environment)
+    warnings += cautions(m, environment)
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -63,7 +63,7 @@ def record_of(
         metrics=metrics,
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),
-        numerics=_numerics(m),
+        numerics=numerics(m),
         chosen=m.chosen | {"threads": Chosen(value=str(m.case.spec.threads), because="compute threads per rank")},
         launch=_launch(m, sweep),
         warm_up=m.warm_up,
@@ -174,7 +174,7 @@ def _final_loss(m: Measured) -> Metric:
     if not losses:
         return Metric.unavailable("nats", "lower", "no round was measured")
     if any(x is None for x in losses):
-        return Metric.unavailable("nats", "lower", _numerics(m))
+        return Metric.unavailable("nats", "lower", numerics(m))
     finite = [x for x in losses if x is not None]
     taken = m.rounds[-1].first_step + m.rounds[-1].steps
     source = f"mean over the last {len(finite)} of {taken} training steps of the global batch's mean loss"
@@ -195,11 +195,6 @@ def _held_out(m: Measured) -> dict[str, Metric]:
     return {"held_out_loss": one("loss", "nats", "lower"), "held_out_accuracy": one("accuracy", "fraction", "higher")}
 
 
-def _numerics(m: Measured) -> str:
-    bad = [step for r in (*m.warm_up_rounds, *m.rounds) for step in r.nonfinite]
-    return f"nonfinite at step {min(bad)}" if bad else "finite"
-
-
 def _unchecked(m: Measured) -> Agreement:
     reason = "the check was left out (parity_steps = 0): the strategy may not compute what one process does"
     return Agreement(declared="differently", passed=None, reason=reason)
@@ -218,66 +213,3 @@ def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | lis
         "parameters": m.parameters,
         "period": m.period,
     }
-
-
-def _warnings(m: Measured, environment: Environment) -> list[Warned]:
-    found = [_nonfinite(m), _disagrees(m), _oversubscribed(m, environment), _unsteady(m), _teardown(m)]
-    return [warning for warning in found if warning is not None]
-
-
-def _nonfinite(m: Measured) -> Warned | None:
-    if _numerics(m) == "finite":
-        return None
-    return Warned(
-        code="nonfinite_loss",
-        message=f"the loss was not finite ({_numerics(m)}): the throughput is kept, the row is not ranked",
-        advice="lower the learning rate, or look for what the strategy does to gradients",
-    )
-
-
-def _disagrees(m: Measured) -> Warned | None:
-    if m.agreement is None or m.agreement.passed is not False:
-        return None
-    return Warned(
-        code="disagrees",
-        message=f"it does not train as one process does ({m.agreement.reason}): the row is not ranked",
-        advice="compare by loss over time, or mend the strategy",
-    )
-
-
-def _oversubscribed(m: Measured, environment: Environment) -> Warned | None:
-    cores = environment.facts.get("cores")
-    # Ranks of its launch that it does not use wait for a command, which costs no core.
-    wanted = m.case.spec.world_size * m.case.spec.threads
-    on_cpu = "device" not in m.chosen or m.chosen["device"].value == "cpu"
-    if not isinstance(cores, int) or not on_cpu or wanted <= cores:
-        return None
-    return Warned(
-        code="oversubscribed",
-        message=f"{m.case.spec.world_size} ranks of {m.case.spec.threads} threads share {cores} cores: they take turns",
-        advice="use fewer ranks or threads; compare only what a link, not a core, limits",
-    )
-
-
-def _unsteady(m: Measured) -> Warned | None:
-    if m.warm_up is None or m.warm_up.steady is not False:
-        return None
-    return Warned(
-        code="warm_up_not_steady",
-        message=f"steps were still getting faster after {m.warm_up.steps} warm-up steps",
-        advice="quieten the machine, or ask for more warm-up (--warmup N) and longer rounds (--set steps_per_round=N)",
-    )
-
-
-def _teardown(m: Measured) -> Warned | None:
-    if m.teardown is None:
-        return None
-    return Warned(
-        code="teardown_failed",
-        message=f"the ranks did not end cleanly, after everything was measured: {_one_line(m.teardown)}",
-        advice="see the logs in log/",
-    )
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from parbench.agreement import agreement
 from parbench.errors import ParbenchError, UsageError
 from parbench.facts import StrategyFacts
 from parbench.launch.local import LocalRanks
@@ -122,8 +123,6 @@ class Variant:
         self._check(steps)
         replies = self._session.call(Parity(variant=self._number, steps=steps))
         facts = [r.facts for r in replies if isinstance(r, ParityDone) and r.facts]
-        from parbench.parity import agreement
-
         return agreement(self._built.agrees, facts, steps, bf16=self.spec.precision == "bf16")
 
     def round(self, steps: int) -> RoundSamples:

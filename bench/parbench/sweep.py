@@ -116,19 +116,21 @@ def _under_torchrun(seat: TorchrunSeat, suite: Suite, out: Path, registry: Regis
     if seat.rank == 0:
         Store(out).probe()
     spec = max(suite.specs, key=lambda one: one.world_size)
-    with StopRequest() as stop:
-        ranks = TorchrunRanks.start(
-            seat,
-            place(spec.device, spec.backend, seat.world_size, machine),
-            threads=spec.threads,
-            timeout_s=spec.timeout_s,
-            stop=stop,
-            plugins=registry.plugins,
-            fault=os.environ.get("PARBENCH_FAULT", ""),
-        )
-        if seat.rank != 0:
-            code = ranks.serve()
-            return Outcome(records=[], cells=[], path=out, document=b"", exit_code=code, leads=False)
+    stop = StopRequest()
+    # Signals keep their default meaning while joining and in ranks that serve: torchrun must be able to end them.
+    ranks = TorchrunRanks.start(
+        seat,
+        place(spec.device, spec.backend, seat.world_size, machine),
+        threads=spec.threads,
+        timeout_s=spec.timeout_s,
+        stop=stop,
+        plugins=registry.plugins,
+        fault=os.environ.get("PARBENCH_FAULT", ""),
+    )
+    if seat.rank != 0:
+        code = ranks.serve()
+        return Outcome(records=[], cells=[], path=out, document=b"", exit_code=code, leads=False)
+    with stop:
         outcome = Campaign(suite, out, registry, listener, stop, ranks).run(fresh=True)
         ranks.end()
-        return outcome
+    return outcome

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from parbench.metrics import Cell
 from parbench.record import Schema
 
 SCHEMA = Schema(name="parbench.sweep")
@@ -24,6 +25,7 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
         machine: fingerprint of the hardware class.
         software: hash of versions and commit.
         planned: (spec_id, repeat) of every case.
+        cells: once complete, every cell over its fresh launches, with their medians and how far they spread.
     """
 
     schema: Schema = SCHEMA
@@ -33,6 +35,7 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     software: str
     planned: tuple[tuple[str, int], ...]
+    cells: tuple[Cell, ...] = ()
 
 
 def file_name(sweep_id: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from parbench.agreement import agreement
 from parbench.conformance.findings import Finding, broken, held, judged, not_applicable
 from parbench.facts import StrategyFacts, TrialFacts
-from parbench.parity import agreement
 
 Ranks = Sequence[StrategyFacts]
 Law = Callable[[Ranks], list[Finding]]
