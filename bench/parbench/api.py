@@ -15,13 +15,14 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from parbench.comm import Comm
+from parbench.comm import Comm, Handle
 from parbench.record import Agrees, Series
 
 __all__ = [
     "Agrees",
     "Batch",
     "Comm",
+    "Handle",
     "Job",
     "Paper",
     "Probe",

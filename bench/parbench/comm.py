@@ -10,6 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+# torch 2.13 renamed both; the old names warn there, the new ones do not exist in 2.11.
+_all_gather_flat = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_flat = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,34 @@ class Comm:
         self._count("all_gather", tensor, self.world_size - 1)
         dist.all_gather(parts, tensor, group=self._group)
         return parts
+
+    def all_gather_flat(self, whole: Tensor, shard: Tensor) -> Tensor:
+        """Fill `whole` (n x shard elements, flat) with every rank's `shard` in rank order, and return it."""
+        if self._group is None:
+            return whole.copy_(shard)
+        self._count("all_gather", shard, self.world_size - 1)
+        _all_gather_flat(whole, shard, group=self._group)
+        return whole
+
+    def reduce_scatter_async(self, shard: Tensor, whole: Tensor) -> Handle:
+        """Start averaging `whole` (flat, n x shard elements) over all ranks; each rank gets its part in `shard`.
+
+        gloo moves all-reduce's bytes here, twice what the ideal algorithm sends.
+        """
+        if self._group is None:
+            return Handle(None, shard.copy_(whole))
+        self._count("reduce_scatter", whole, (self.world_size - 1) / self.world_size)
+        work: dist.Work = _reduce_scatter_flat(shard, whole, group=self._group, async_op=True)
+        return Handle(work, shard, self.world_size)
+
+    def gather(self, tensor: Tensor, root: int = 0) -> list[Tensor]:
+        """Return every rank's `tensor` (equal shapes) in rank order on rank `root`; nothing on the others."""
+        if self._group is None:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)] if self._rank == root else None
+        self._count("gather", tensor, 0.0 if self._rank == root else 1.0)
+        dist.gather(tensor, parts, dist.get_global_rank(self._group, root), group=self._group)
+        return parts or []
 
     def barrier(self) -> None:
         """Return once every rank has come here."""

@@ -46,9 +46,9 @@ def checked(name: str, value: object, label: str) -> object:
     try:
         found: object = msgspec.convert(value, _annotations()[name])
     except msgspec.ValidationError as error:
-        raise UsageError(f"{label} must be {allowed(name)}, given {_shown(value)}; {_advice(name)}") from error
+        raise UsageError(f"{label} must be {allowed(name)}, given {shown(value)}; {_advice(name)}") from error
     if isinstance(found, str) and not (found.strip() and len(found) <= 4096 and _encodable(found)):
-        raise UsageError(f"{label} must be {allowed(name)}, given {_shown(value)}; {_advice(name)}")
+        raise UsageError(f"{label} must be {allowed(name)}, given {shown(value)}; {_advice(name)}")
     return found
 
 
@@ -79,7 +79,7 @@ def from_text(name: str, text: str, label: str) -> object:
         return checked(name, parse_value(text), label)
     except UsageError:
         # Whatever is wrong with it, the user wants to see the text that was typed and what would be right.
-        raise UsageError(f"{label} must be {allowed(name)}, given {_shown(text)}; {_advice(name)}") from None
+        raise UsageError(f"{label} must be {allowed(name)}, given {shown(text)}; {_advice(name)}") from None
 
 
 def plain(value: Value) -> object:
@@ -90,6 +90,15 @@ def plain(value: Value) -> object:
 def allowed(name: str) -> str:
     """Return in words what field `name` may hold."""
     return _words(_types()[name])
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: at most 80 characters, whatever it is."""
+    try:
+        text = repr(value) if isinstance(value, str | list | tuple | dict) else str(value)
+    except (RecursionError, ValueError):  # tables without end, integers of thousands of digits
+        return f"a value too large to show ({type(value).__name__})"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _words(kind: types.Type) -> str:
@@ -117,11 +126,6 @@ def _advice(name: str) -> str:
     if default is msgspec.NODEFAULT:
         return f"see parbench list {'workloads' if name == 'workload' else 'strategies'}"
     return f"leave it out for {str(default).lower() if isinstance(default, bool) else default}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value) if isinstance(value, str | list | tuple | dict) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _encodable(text: str) -> bool:

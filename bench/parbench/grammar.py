@@ -78,7 +78,11 @@ def parse_value(text: str) -> Value:
 
 
 def unparse(call: Call) -> str:
-    """Return the canonical spelling of `call`: equal calls give equal text, and `parse` gives the call back."""
+    """Return the canonical spelling of `call`: equal calls give equal text.
+
+    `parse` gives the call back, where it takes so long a text: a blank follows each comma, so it may be longer than
+    what the user wrote.
+    """
     return _spell_call(call) if call.args or call.kwargs else call.name
 
 
@@ -213,11 +217,8 @@ class _Parser:
             self._fail(f"expected ',' or {bracket!r}")
 
     def _number(self, digits: str) -> int | float:
-        if _INTEGER.fullmatch(digits):
-            number: int | float = int(digits)
-        else:
-            number = float(digits)
-        if not math.isfinite(number):
+        number = int(digits) if _INTEGER.fullmatch(digits) else float(digits)
+        if isinstance(number, float) and not math.isfinite(number):
             self._fail("this number is too large; write inf to mean infinity")
         self._at += len(digits)
         return number

@@ -149,7 +149,7 @@ def checked_name(name: object, label: str) -> str:
     """
     if not isinstance(name, str) or not 0 < len(name.strip()) <= len(name) <= 200 or not name.isprintable():
         raise UsageError(
-            f"{label} must be 1 to 200 printable characters, given {str(name)[:80]!r}; choose a shorter one"
+            f"{label} must be 1 to 200 printable characters, given {fields.shown(name)}; choose a shorter one"
         )
     return name
 
@@ -186,18 +186,31 @@ def _workload_values(table: Mapping[str, object], source: str) -> dict[str, tupl
         return values
     written = str(fields.checked("workload", table["name"], f"{source} workload.name"))
     if not isinstance(arguments, Mapping):
-        raise UsageError(f"{source} workload.arguments must be a table {{key = value}}, given {arguments!r}; mend it")
+        raise UsageError(
+            f"{source} workload.arguments must be a table {{key = value}}, given {fields.shown(arguments)}; mend it"
+        )
     if arguments:
         call = parse(written)
-        plain = {str(key): _argument(value, f"{source} workload.arguments.{key}") for key, value in arguments.items()}
+        plain = {_argument_name(key, source): _argument(key, value, source) for key, value in arguments.items()}
         written = unparse(Call(call.name, call.args, {**call.kwargs, **plain}))
+        fields.checked("workload", written, f"{source} workload.name with its arguments")
     return {"workload": (written,), **values}
 
 
-def _argument(value: object, label: str) -> int | float | bool | str:
-    if isinstance(value, int | float | bool | str):
+def _argument_name(key: object, source: str) -> str:
+    # What is no name would become part of the call's text and mean something else there.
+    if isinstance(key, str) and key.isascii() and key.isidentifier():
+        return key
+    raise UsageError(f"{source} workload.arguments has a key {fields.shown(key)}; arguments are named like width")
+
+
+def _argument(key: object, value: object, source: str) -> int | float | bool | str:
+    if isinstance(value, float | str) or (isinstance(value, int) and value.bit_length() <= 64):
         return value
-    raise UsageError(f"{label} must be a number, a string, true or false, given {str(value)[:80]}; change it")
+    raise UsageError(
+        f"{source} workload.arguments.{key} must be a number of at most 64 bits, a string, true or false, "
+        f"given {fields.shown(value)}; change it"
+    )
 
 
 def _several(key: str, value: object, label: str) -> tuple[object, ...]:
@@ -247,7 +260,7 @@ def _table(document: Mapping[str, object], key: str, source: str) -> Mapping[str
     table = document.get(key, {})
     if isinstance(table, Mapping):
         return table
-    raise UsageError(f"{source} {key} must be a table [{key}], given {str(table)[:80]!r}; mend it")
+    raise UsageError(f"{source} {key} must be a table [{key}], given {fields.shown(table)}; mend it")
 
 
 def _refuse_unknown(table: Iterable[object], known: Sequence[str], where: str, kind: str) -> None:

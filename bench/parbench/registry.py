@@ -151,7 +151,7 @@ class Registry:
     def _one(self, kind: Kind, name: str) -> Found:
         candidates = self._all(kind).get(name, [])
         if not candidates:
-            advice = f"parbench list {PLACES[kind].plural}; your own file: --plugin FILE"
+            advice = f"parbench list {PLACES[kind].plural}; one from your own file, in a record too: --plugin FILE"
             raise unknown_name(kind, name, self.names(kind), advice)
         if len(candidates) > 1:
             places = " and ".join(one.origin for one in candidates)

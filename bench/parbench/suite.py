@@ -17,6 +17,8 @@ from parbench.record import RunRecord
 from parbench.spec import RunSpec
 
 MAX_FILE_BYTES = 1 << 20
+# tomllib takes the square of a key's parts; this many steps are a fifth of a second.
+_MAX_KEY_STEPS = 10_000_000
 
 NO_CHANGES: Changes = MappingProxyType({})
 DEFAULT_STRATEGIES = ("single", "ddp", "no_overlap")
@@ -142,6 +144,9 @@ def _read_toml(path: Path) -> dict[str, object]:
         raise UsageError(
             f"the suite {shown!r} has more than {MAX_FILE_BYTES} bytes; a suite is a short text, shorten it"
         )
+    dots = [line.count(b".") for line in raw.splitlines()]
+    if max(dots, default=0) * len(dots) + sum(count * count for count in dots) > _MAX_KEY_STEPS:
+        raise UsageError(f"the suite {shown!r} has lines with too many dots for keys of a suite; flatten it")
     try:
         return tomllib.loads(raw.decode())
     except UnicodeDecodeError as error:

@@ -74,14 +74,14 @@ def _wanted(what: str, registry: Registry) -> Iterator[tuple[Kind, str]]:
     if what == "all" or what in _KINDS:
         for kind in _KINDS.values() if what == "all" else (_KINDS[what],):
             for name in registry.names(kind):
-                if _needs_no_argument(registry, kind, name):
+                if _needs_no_argument(registry, kind, name) and (what != "all" or _is_said_here(registry, kind, name)):
                     yield kind, name
         return
     if what.endswith(".py"):
         found = [(kind, Path(what).stem) for kind in _KINDS.values() if Path(what).stem in registry.names(kind)]
         if not found:
             raise UsageError(f"{what} defines no strategy, workload or probe; extend one of parbench.api's classes")
-        yield from found
+        yield from (one for one in found if _is_said_here(registry, *one))
         return
     name = parse(what).name
     kinds = [kind for kind in _KINDS.values() if name in registry.names(kind)]
@@ -105,18 +105,38 @@ def _needs_no_argument(registry: Registry, kind: Kind, name: str) -> bool:
     return all(one.default is not one.empty for one in parameters)
 
 
+def _is_said_here(registry: Registry, kind: Kind, name: str) -> bool:
+    """Whether this is the kind to look at `name` as: a broken file may pass for all of them, which one verdict says."""
+    from parbench.errors import ParbenchError
+
+    kinds = [one for one in _KINDS.values() if name in registry.names(one)]
+    whole = []
+    for one in kinds:
+        try:
+            registry.load(one, name)
+        except ParbenchError:
+            continue
+        whole.append(one)
+    return kind in whole or (not whole and kind == kinds[0])
+
+
 def _verdicts(
     wanted: Sequence[tuple[Kind, str]], sizes: Sequence[int], registry: Registry, timeout_s: float
 ) -> Iterator[Verdict]:
-    from parbench.conformance import check_probe, check_workload
+    from parbench.conformance import Verdict, check_probe, check_workload
+    from parbench.conformance.findings import broken
     from parbench.conformance.sweep import strategy_verdicts
+    from parbench.errors import ParbenchError
 
     yield from strategy_verdicts([name for kind, name in wanted if kind == "strategy"], sizes, registry, timeout_s)
     for kind, name in wanted:
-        if kind == "workload":
-            yield check_workload(name, registry=registry)
-        elif kind == "probe":
-            yield check_probe(name, registry=registry)
+        try:
+            if kind == "workload":
+                yield check_workload(name, registry=registry)
+            elif kind == "probe":
+                yield check_probe(name, registry=registry)
+        except ParbenchError as error:  # it breaks only itself: the others are still looked at
+            yield Verdict(kind=kind, name=name, world_size=None, findings=(broken("can be made", str(error)),))
 
 
 def _table(verdict: Verdict) -> Table:

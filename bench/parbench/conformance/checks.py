@@ -84,7 +84,9 @@ def check_probe(probe: str, *, plugins: Sequence[str | Path] = (), registry: Reg
     started_s = time.perf_counter()
     findings = _source(registry, "probe", probe)
     laws, overhead_s = probe_laws(registry.resolve("probe", probe))
-    seconds = {"all": time.perf_counter() - started_s, "overhead per step": overhead_s}
+    seconds = {"all": time.perf_counter() - started_s}
+    if overhead_s is not None:
+        seconds["overhead per step"] = overhead_s
     return Verdict(kind="probe", name=probe, world_size=None, findings=(*findings, *laws), seconds=seconds)
 
 

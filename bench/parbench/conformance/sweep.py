@@ -27,9 +27,17 @@ def strategy_verdicts(
         session: Session | None = None
         try:
             for strategy in strategies:
-                if (strategy, _size_of(strategy, size, registry)) in done:
+                try:
+                    ranks = min(registry.resolve("strategy", strategy).ranks or size, size)
+                except ParbenchError as error:  # no ranks are started for what cannot be made
+                    if (strategy, 0) not in done:
+                        done.add((strategy, 0))
+                        yield _broken(strategy, size, "can be made", error)
                     continue
-                done.add((strategy, _size_of(strategy, size, registry)))
+                # One that always has the same ranks is examined once.
+                if (strategy, ranks) in done:
+                    continue
+                done.add((strategy, ranks))
                 if session is None:
                     session = Session(size, timeout_s=timeout_s, plugins=registry.plugins)
                 verdict, alive = _one(strategy, size, session)
@@ -38,14 +46,6 @@ def strategy_verdicts(
         finally:
             if session is not None:
                 session.close()
-
-
-def _size_of(strategy: str, size: int, registry: Registry) -> int:
-    """Return the ranks a strategy really uses: one that always has one is examined once."""
-    try:
-        return min(registry.resolve("strategy", strategy).ranks or size, size)
-    except ParbenchError:
-        return size
 
 
 def _one(strategy: str, size: int, session: Session) -> tuple[Verdict, bool]:

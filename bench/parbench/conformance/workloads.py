@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from parbench.api import Batch, Job, Workload
-from parbench.conformance.findings import Finding, held, judged, not_applicable
+from parbench.conformance.findings import Finding, broken, held, judged, not_applicable
 
-_CPU = torch.device("cpu")
+_RUNS = "runs, or says why not"
+_META = "every size builds on the meta device"
 _STEPS = 40
 
 
@@ -24,40 +29,97 @@ def workload_laws(workload: Workload) -> list[Finding]:
     """
     if (why := workload.unsupported()) is not None:
         sentence = None if len(why.split()) >= 4 else f"the reason {why!r} is no sentence; say what is missing"
-        return [judged("runs, or says why not", sentence, why)]
-    laws: list[tuple[str, Callable[[Workload], str | None]]] = [
-        ("has a size named smoke", _smoke),
-        ("same seed, same batches and weights", _deterministic),
-        ("leaves the global random state alone", _global_state),
-        ("batches come in any order", _any_order),
-        ("every sharding pattern matches a parameter", _shardings),
-        ("blocks are disjoint and complete", _blocks),
-        ("blocks applied in order are the model", _chain),
-        ("units per sample are right", _units),
-        ("the loss is a sum over samples", _sums),
-        ("an empty share has gradients of zero", _empty_share),
-        ("every size builds on the meta device", _meta),
-        ("learns", _learns),
-    ]
+        return [judged(_RUNS, sentence, why)]
     if "smoke" not in workload.sizes:
-        return [judged(laws[0][0], _smoke(workload))]
-    return [held("runs, or says why not"), *(judged(law, check(workload)) for law, check in laws), _published(workload)]
+        listed = ", ".join(workload.sizes)
+        return [broken("has a size named smoke", f"sizes are {listed}; add one that takes under a second")]
+    with _one_thread():
+        jobs = _Jobs(workload)
+        if (problem := _guarded(_builds, jobs)) is not None:
+            return [broken(_RUNS, problem)]
+        return [held(_RUNS), *_all(jobs)]
 
 
-def _job(workload: Workload, seed: int = 3, size: str = "smoke", device: torch.device = _CPU) -> Job:
-    return workload.build(size, seed, device, workload.default_batch_size(size))
+def _all(jobs: _Jobs) -> Iterator[Finding]:
+    yield held("has a size named smoke")
+    for law, check in _LAWS:
+        yield judged(law, _guarded(check, jobs))
+    if (problem := _guarded(_meta, jobs)) is not None:
+        yield broken(_META, problem)
+        # Every other law about sizes looks at them there.
+        return
+    yield held(_META)
+    yield judged("every sharding pattern matches a parameter", _guarded(_shardings, jobs))
+    blocks = _guarded(_blocks, jobs)
+    yield judged("blocks are disjoint and complete", blocks)
+    chain = "blocks applied in order are the model"
+    if blocks is None:
+        yield judged(chain, _guarded(_chain, jobs))
+    else:
+        yield not_applicable(chain, "the blocks are wrong already")
+    published = "has the published number of parameters"
+    if not jobs.workload.parameters:
+        yield not_applicable(published, "it states none: the number depends on the data")
+    else:
+        listed = ", ".join(f"{size} {count:,}" for size, count in jobs.workload.parameters.items())
+        yield judged(published, _guarded(_published, jobs), listed)
 
 
-def _smoke(workload: Workload) -> str | None:
-    return (
-        None
-        if "smoke" in workload.sizes
-        else f"sizes are {', '.join(workload.sizes)}; add one that takes under a second"
-    )
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread, as ranks do: models of size smoke are far too small for more, and wait for them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _deterministic(workload: Workload) -> str | None:
-    one, two, other = _job(workload), _job(workload), _job(workload, seed=4)
+def _guarded(check: Callable[[_Jobs], str | None], jobs: _Jobs) -> str | None:
+    try:
+        return check(jobs)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything, and breaks only this law
+        return f"raised {type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
+
+
+@final
+class _Jobs:
+    """Jobs of one workload, built when they are first looked at; a law that changes a job builds its own."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._kept: dict[tuple[str, str], Job] = {}
+
+    def new(self, seed: int = 3) -> Job:
+        """Build a job of size smoke."""
+        return self._build("smoke", seed, "cpu")
+
+    @property
+    def smoke(self) -> Job:
+        """A job of size smoke, to look at."""
+        return self._one("smoke", "cpu")
+
+    def shapes(self) -> Iterator[tuple[str, Job]]:
+        """Yield every size and its job on the meta device, to look at."""
+        return ((size, self._one(size, "meta")) for size in self.workload.sizes)
+
+    def _one(self, size: str, device: str) -> Job:
+        if (size, device) not in self._kept:
+            self._kept[size, device] = self._build(size, 3, device)
+        return self._kept[size, device]
+
+    def _build(self, size: str, seed: int, device: str) -> Job:
+        return self.workload.build(size, seed, torch.device(device), self.workload.default_batch_size(size))
+
+
+def _builds(jobs: _Jobs) -> str | None:
+    jobs.smoke.batch(0)
+    return None
+
+
+def _deterministic(jobs: _Jobs) -> str | None:
+    one, two, other = jobs.new(), jobs.new(), jobs.new(seed=4)
     if _digest(one) != _digest(two):
         return "two jobs of one seed have different weights"
     for step in (0, 1, 7):
@@ -66,24 +128,42 @@ def _deterministic(workload: Workload) -> str | None:
     return "two seeds give the same weights" if _digest(one) == _digest(other) else None
 
 
-def _global_state(workload: Workload) -> str | None:
-    before = torch.get_rng_state()
-    job = _job(workload)
-    job.batch(0)
-    return None if torch.equal(before, torch.get_rng_state()) else "building it draws from torch's global random state"
+def _global_state(jobs: _Jobs) -> str | None:
+    before = _random_states()
+    jobs.new().batch(0)
+    moved = [name for name, state in _random_states().items() if state != before[name]]
+    advice = "use a generator of the seed; layers that initialise themselves go under torch.random.fork_rng"
+    return f"building it draws from the global random state of {moved[0]}; {advice}" if moved else None
 
 
-def _any_order(workload: Workload) -> str | None:
-    job, again = _job(workload), _job(workload)
-    forwards = [job.batch(step) for step in range(6)]
-    backwards = [again.batch(step) for step in reversed(range(6))][::-1]
-    wrong = [k for k, (a, b) in enumerate(zip(forwards, backwards, strict=True)) if not _equal(a, b)]
+def _random_states() -> dict[str, object]:
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "random": random.getstate(),
+        "numpy": repr(np.random.get_state(legacy=True)),
+    }
+
+
+def _any_order(jobs: _Jobs) -> str | None:
+    job = jobs.new()
+    steps = (0, 1, 2, 3, 4, 5, 97, 1009)
+    forwards = [job.batch(step) for step in steps]
+    backwards = [job.batch(step) for step in reversed(steps)][::-1]
+    wrong = [k for k, a, b in zip(steps, forwards, backwards, strict=True) if not _equal(a, b)]
     return f"batch {wrong[0]} depends on which batches were asked for before" if wrong else None
 
 
-def _shardings(workload: Workload) -> str | None:
-    for size in workload.sizes:
-        job = _job(workload, size=size, device=torch.device("meta"))
+def _meta(jobs: _Jobs) -> str | None:
+    for size, job in jobs.shapes():
+        tensors = (*job.model.named_parameters(), *job.model.named_buffers())
+        here = [name for name, tensor in tensors if tensor.device.type != "meta"]
+        if here:
+            return f"size {size}: {here[0]} is not on the meta device"
+    return None
+
+
+def _shardings(jobs: _Jobs) -> str | None:
+    for size, job in jobs.shapes():
         names = [name for name, _ in job.model.named_parameters()]
         for pattern, cut in job.shardings.items():
             if cut not in ("column", "row"):
@@ -93,21 +173,24 @@ def _shardings(workload: Workload) -> str | None:
     return None
 
 
-def _blocks(workload: Workload) -> str | None:
-    for size in workload.sizes:
-        model = (job := _job(workload, size=size, device=torch.device("meta"))).model
-        owned = [{f"{block}.{n}" for n, _ in model.get_submodule(block).named_parameters()} for block in job.blocks]
+def _blocks(jobs: _Jobs) -> str | None:
+    for size, job in jobs.shapes():
+        if len(set(job.blocks)) < len(job.blocks):
+            return f"size {size}: a block is listed twice"
         if any(a.startswith(f"{b}.") for a in job.blocks for b in job.blocks):
             return f"size {size}: one block lies inside another"
+        owned = [
+            {f"{block}.{name}" for name, _ in job.model.get_submodule(block).named_parameters()} for block in job.blocks
+        ]
         # Tied parameters have one name in the model, that of the first block that holds them.
-        missing = {name for name, p in model.named_parameters() if p.requires_grad} - set().union(*owned)
+        missing = {name for name, p in job.model.named_parameters() if p.requires_grad} - set().union(*owned)
         if missing:
             return f"size {size}: no block holds {', '.join(sorted(missing)[:3])}"
     return None
 
 
-def _chain(workload: Workload) -> str | None:
-    job = _job(workload)
+def _chain(jobs: _Jobs) -> str | None:
+    job = jobs.smoke
     batch = job.batch(0)
     value = batch.inputs
     with torch.no_grad():
@@ -116,11 +199,11 @@ def _chain(workload: Workload) -> str | None:
         return None if torch.equal(value, job.model(batch.inputs)) else "the result differs from the model's"
 
 
-def _units(workload: Workload) -> str | None:
-    job = _job(workload)
+def _units(jobs: _Jobs) -> str | None:
+    job = jobs.smoke
     batch = job.batch(0)
-    if job.unit != workload.unit:
-        return f"the job counts {job.unit}, the workload {workload.unit}"
+    if job.unit != jobs.workload.unit:
+        return f"the job counts {job.unit}, the workload {jobs.workload.unit}"
     if batch.inputs.shape[0] != batch.targets.shape[0]:
         return f"{batch.inputs.shape[0]} inputs and {batch.targets.shape[0]} targets"
     if job.unit == "tokens" and batch.inputs.dim() > 1 and job.units_per_sample != batch.inputs.shape[1]:
@@ -130,8 +213,8 @@ def _units(workload: Workload) -> str | None:
     return None
 
 
-def _sums(workload: Workload) -> str | None:
-    job = _job(workload)
+def _sums(jobs: _Jobs) -> str | None:
+    job = jobs.smoke
     batch = job.batch(0)
     with torch.no_grad():
         whole = float(job.loss(job.model(batch.inputs), batch))
@@ -140,37 +223,27 @@ def _sums(workload: Workload) -> str | None:
     return None if close else f"a batch has loss {whole:.6g}, its three parts together {parts:.6g}"
 
 
-def _empty_share(workload: Workload) -> str | None:
-    job = _job(workload)
+def _empty_share(jobs: _Jobs) -> str | None:
+    job = jobs.new()
     empty = job.batch(0).cut(0, 0)
     job.loss(job.model(empty.inputs), empty).backward()  # type: ignore[no-untyped-call]
     wrong = [n for n, p in job.model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())]
     return f"{wrong[0]} gets a gradient from no sample" if wrong else None
 
 
-def _meta(workload: Workload) -> str | None:
-    for size in workload.sizes:
-        job = _job(workload, size=size, device=torch.device("meta"))
-        here = [name for name, p in job.model.named_parameters() if p.device.type != "meta"]
-        if here:
-            return f"size {size}: {here[0]} is not on the meta device"
+def _published(jobs: _Jobs) -> str | None:
+    shapes = dict(jobs.shapes())
+    for size, published in jobs.workload.parameters.items():
+        if size not in shapes:
+            return f"parameters names a size {size!r}, which there is not"
+        count = sum(p.numel() for p in shapes[size].model.parameters() if p.requires_grad)
+        if count != published:
+            return f"size {size} has {count:,} trainable parameters, published are {published:,}"
     return None
 
 
-def _published(workload: Workload) -> Finding:
-    law = "has the published number of parameters"
-    if not workload.parameters:
-        return not_applicable(law, "it states none: the number depends on the data")
-    for size, published in workload.parameters.items():
-        job = _job(workload, size=size, device=torch.device("meta"))
-        count = sum(p.numel() for p in job.model.parameters() if p.requires_grad)
-        if count != published:
-            return judged(law, f"size {size} has {count:,} trainable parameters, published are {published:,}")
-    return held(law, ", ".join(f"{size} {count:,}" for size, count in workload.parameters.items()))
-
-
-def _learns(workload: Workload) -> str | None:
-    job = _job(workload)
+def _learns(jobs: _Jobs) -> str | None:
+    job = jobs.new()
     optimizer = job.optimizer(job.model.parameters())
     losses = []
     for step in range(_STEPS):
@@ -196,3 +269,14 @@ def _equal(a: Batch, b: Batch) -> bool:
         return x.dtype == y.dtype and torch.equal(x, y)
 
     return same(a.inputs, b.inputs) and same(a.targets, b.targets)
+
+
+_LAWS: tuple[tuple[str, Callable[[_Jobs], str | None]], ...] = (
+    ("same seed, same batches and weights", _deterministic),
+    ("leaves the global random state alone", _global_state),
+    ("batches come in any order", _any_order),
+    ("units per sample are right", _units),
+    ("the loss is a sum over samples", _sums),
+    ("an empty share has gradients of zero", _empty_share),
+    ("learns", _learns),
+)

@@ -1,0 +1,1 @@
+"""Sharded strategies: ranks share parameters, gradients or optimizer state instead of repeating them."""
