@@ -131,5 +131,10 @@ def test_every_value_survives_writing_and_reading(value: Value) -> None:
     assert parse(unparse(Call("p", (value,)))).args == (value,)
 
 
+def test_a_whole_number_of_hundreds_of_digits_is_read_and_no_traceback() -> None:
+    assert parse(f"p({'9' * 400})").args == (10**400 - 1,)
+    assert parse_value("-" + "9" * 4000) == -(10**4000) + 1
+
+
 def test_parse_value_reads_lists() -> None:
     assert parse_value("[ddp, topk(ratio=1)]") == ("ddp", Call("topk", (), {"ratio": 1}))

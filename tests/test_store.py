@@ -98,6 +98,13 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (folder / "record.json").read_text().startswith('{\n  "schema": {\n')
 
 
+def test_a_run_without_a_breakdown_comes_back_without_one_and_not_with_an_empty_one() -> None:
+    absent = a_record(breakdown=None, warm_up=None, agreement=None, failure=None)
+    assert decode_record(encode_record(absent)) == absent
+    assert decode_record(as_bytes(raw(breakdown=None))).breakdown is None
+    assert decode_record(as_bytes(raw(breakdown={"other": None}))).breakdown == {}
+
+
 def test_raw_samples_come_back(tmp_path: Path) -> None:
     folder = Store(tmp_path).write(a_record(), steps=STEPS | {"note": ["a", None, "c"]}, files={})
     file = pyarrow.parquet.ParquetFile(folder / "steps.parquet")

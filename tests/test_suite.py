@@ -112,6 +112,58 @@ def test_mistakes_in_a_suite_are_named(tmp_path: Path, text: str | bytes, parts:
         assert part in str(caught.value)
 
 
+DEEP = ".".join("a" * 2000)
+HUGE = "0x" + "f" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"name.{DEEP}=1", "mine.toml name"),
+        (f"name={HUGE}", "mine.toml name"),
+        (f"matrix={HUGE}", "must be a table"),
+        (BASE + f"steps=[{{{DEEP}=1}}]", "too large to show"),
+        (BASE + f"[run]\nsteps.{DEEP}=1", "run.steps"),
+        (BASE + f"[run]\nsteps={HUGE}", "run.steps"),
+        (BASE + f"[[exclude]]\nsteps.{DEEP}=1", "[[exclude]] number 1 steps"),
+        ('[workload]\nname="text"\n' + f"arguments={{x={HUGE}}}", "64 bits"),
+        ('[workload]\nname="text"\n' + f"arguments={{x={{{DEEP}=1}}}}", "workload.arguments.x"),
+        (f"workload.name.{DEEP}=1", "workload.name"),
+    ],
+)
+def test_tables_without_end_and_huge_integers_are_refused_and_no_traceback(
+    tmp_path: Path, text: str, part: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(tmp_path, text)
+    assert part in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text", [".".join("a" * 500_000) + "=1", f"[{DEEP}]\n" + "b=1\n" * 200_000, f"{DEEP}=1\n" * 200]
+)
+def test_keys_that_would_take_hours_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="too many dots"):
+        loaded(tmp_path, text)
+
+
+def test_dots_in_values_are_no_keys(tmp_path: Path) -> None:
+    many = [f"topk(ratio=0.{k})" for k in range(1000)]
+    assert len(loaded(tmp_path, '[workload]\nname="digits"\n[matrix]\nstrategy=' + str(many)).specs) == 1000
+
+
+@pytest.mark.parametrize("key", ['"a b"', '"x=1), y"', '""', '"\\u00e9"', "5", "a-b"])
+def test_a_key_that_is_no_name_never_becomes_part_of_a_call(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UsageError, match="arguments are named like"):
+        loaded(tmp_path, f'[workload]\nname="text"\narguments={{{key}="x"}}\n[run]\nstrategy="ddp"')
+
+
+def test_arguments_that_make_a_workload_too_long_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="4096"):
+        loaded(tmp_path, f'[workload]\nname="text"\narguments={{path="{"x" * 5000}"}}\n[run]\nstrategy="ddp"')
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml"):
         suite.load(tmp_path / "none.toml")

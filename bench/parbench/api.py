@@ -94,6 +94,7 @@ class Job:
             the other to the inputs is the model.
         shardings: parameter name pattern (fnmatch) -> "column" (cut along dim 0, weights and biases) or "row" (a weight
             cut along dim 1), for tensor parallelism.
+        whole: pattern of `shardings` -> elements along the cut dim that must stay together, an attention head for one.
         unused: names of trainable parameters that a step may leave without a gradient.
         held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
             synthetic, with `held_out_reason`.
@@ -108,6 +109,7 @@ class Job:
     units_per_sample: int
     blocks: Sequence[str]
     shardings: Mapping[str, str] = field(default_factory=dict)
+    whole: Mapping[str, int] = field(default_factory=dict)
     unused: Sequence[str] = ()
     held_out: Callable[[nn.Module], Mapping[str, float]] | None = None
     held_out_reason: str = "the data is synthetic: there is nothing to hold out"

@@ -141,19 +141,24 @@ def _known_spec(spec: msgspec.Raw) -> msgspec.Raw:
 
 def _without_nulls(parts: Parts) -> Parts:
     """Leave out numbers that were not finite when they were written: plain maps and rounds have no place for None."""
-    kept = {key: part for key, part in parts.items() if part != b"null" or key not in ("launch", "rounds")}
+    kept = {key: part for key, part in parts.items() if not _is_null(part) or key not in ("launch", "rounds")}
     for key in ("launch", "breakdown"):
-        if key in kept and b"null" in bytes(kept[key]):
-            entries = msgspec.json.decode(kept[key], type=dict[str, msgspec.Raw] | None) or {}
-            kept[key] = _raw({name: value for name, value in entries.items() if bytes(value).strip() != b"null"})
+        # null itself means that there is no breakdown, which an empty one does not say.
+        if key in kept and not _is_null(kept[key]) and b"null" in bytes(kept[key]):
+            entries = msgspec.json.decode(kept[key], type=dict[str, msgspec.Raw])
+            kept[key] = _raw({name: value for name, value in entries.items() if not _is_null(value)})
     if "rounds" in kept and b"null" in bytes(kept["rounds"]):
         rounds = msgspec.json.decode(kept["rounds"], type=list[msgspec.Raw])
         kept["rounds"] = _raw([value for value in rounds if b"null" not in bytes(value)])
     if "warm_up" in kept and b"null" in bytes(kept["warm_up"]):
         warm_up = msgspec.json.decode(kept["warm_up"], type=Parts | None) or {}
-        if any(bytes(warm_up.get(name, b"")).strip() == b"null" for name in ("wall_s", "first_step_s")):
+        if any(_is_null(warm_up[name]) for name in ("wall_s", "first_step_s") if name in warm_up):
             kept["warm_up"] = msgspec.Raw(b"null")
     return kept
+
+
+def _is_null(part: msgspec.Raw) -> bool:
+    return bytes(part).strip() == b"null"  # a Raw never equals bytes
 
 
 def _raw(value: dict[str, msgspec.Raw] | list[msgspec.Raw]) -> msgspec.Raw:

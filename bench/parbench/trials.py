@@ -24,14 +24,15 @@ _VOCABULARY: Final = 20
 
 
 class _Part(nn.Module):
-    """One block of the chain: a linear layer with a residual connection."""
+    """One block of the chain: two layers, which tensor parallelism can cut, with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(_WIDTH, _WIDTH)
+        self.up = nn.Linear(_WIDTH, _WIDTH)
+        self.down = nn.Linear(_WIDTH, _WIDTH)
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        out: Tensor = x_BD + torch.tanh(self.linear(x_BD))
+        out: Tensor = x_BD + self.down(torch.tanh(self.up(x_BD)))
         return out
 
 
@@ -127,6 +128,7 @@ def _job(
         unit="samples",
         units_per_sample=1,
         blocks=tuple(str(k) for k in range(len(model))),
+        shardings={"*.up.*": "column", "*.down.weight": "row"},
         unused=unused,
     )
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import final
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from parbench.api import Batch, Job, Workload
+from parbench.api import Workload
 from parbench.conformance.findings import Finding, broken, held, judged, not_applicable
+from parbench.conformance.jobs import Jobs, digest, equal, guarded, one_thread, random_states
 
 _RUNS = "runs, or says why not"
 _META = "every size builds on the meta device"
@@ -33,28 +28,28 @@ def workload_laws(workload: Workload) -> list[Finding]:
     if "smoke" not in workload.sizes:
         listed = ", ".join(workload.sizes)
         return [broken("has a size named smoke", f"sizes are {listed}; add one that takes under a second")]
-    with _one_thread():
-        jobs = _Jobs(workload)
-        if (problem := _guarded(_builds, jobs)) is not None:
+    with one_thread():
+        jobs = Jobs(workload)
+        if (problem := guarded(_builds, jobs)) is not None:
             return [broken(_RUNS, problem)]
         return [held(_RUNS), *_all(jobs)]
 
 
-def _all(jobs: _Jobs) -> Iterator[Finding]:
+def _all(jobs: Jobs) -> Iterator[Finding]:
     yield held("has a size named smoke")
     for law, check in _LAWS:
-        yield judged(law, _guarded(check, jobs))
-    if (problem := _guarded(_meta, jobs)) is not None:
+        yield judged(law, guarded(check, jobs))
+    if (problem := guarded(_meta, jobs)) is not None:
         yield broken(_META, problem)
         # Every other law about sizes looks at them there.
         return
     yield held(_META)
-    yield judged("every sharding pattern matches a parameter", _guarded(_shardings, jobs))
-    blocks = _guarded(_blocks, jobs)
+    yield judged("every sharding pattern matches a parameter", guarded(_shardings, jobs))
+    blocks = guarded(_blocks, jobs)
     yield judged("blocks are disjoint and complete", blocks)
     chain = "blocks applied in order are the model"
     if blocks is None:
-        yield judged(chain, _guarded(_chain, jobs))
+        yield judged(chain, guarded(_chain, jobs))
     else:
         yield not_applicable(chain, "the blocks are wrong already")
     published = "has the published number of parameters"
@@ -62,98 +57,42 @@ def _all(jobs: _Jobs) -> Iterator[Finding]:
         yield not_applicable(published, "it states none: the number depends on the data")
     else:
         listed = ", ".join(f"{size} {count:,}" for size, count in jobs.workload.parameters.items())
-        yield judged(published, _guarded(_published, jobs), listed)
+        yield judged(published, guarded(_published, jobs), listed)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread, as ranks do: models of size smoke are far too small for more, and wait for them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _guarded(check: Callable[[_Jobs], str | None], jobs: _Jobs) -> str | None:
-    try:
-        return check(jobs)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything, and breaks only this law
-        return f"raised {type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
-
-
-@final
-class _Jobs:
-    """Jobs of one workload, built when they are first looked at; a law that changes a job builds its own."""
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-        self._kept: dict[tuple[str, str], Job] = {}
-
-    def new(self, seed: int = 3) -> Job:
-        """Build a job of size smoke."""
-        return self._build("smoke", seed, "cpu")
-
-    @property
-    def smoke(self) -> Job:
-        """A job of size smoke, to look at."""
-        return self._one("smoke", "cpu")
-
-    def shapes(self) -> Iterator[tuple[str, Job]]:
-        """Yield every size and its job on the meta device, to look at."""
-        return ((size, self._one(size, "meta")) for size in self.workload.sizes)
-
-    def _one(self, size: str, device: str) -> Job:
-        if (size, device) not in self._kept:
-            self._kept[size, device] = self._build(size, 3, device)
-        return self._kept[size, device]
-
-    def _build(self, size: str, seed: int, device: str) -> Job:
-        return self.workload.build(size, seed, torch.device(device), self.workload.default_batch_size(size))
-
-
-def _builds(jobs: _Jobs) -> str | None:
+def _builds(jobs: Jobs) -> str | None:
     jobs.smoke.batch(0)
     return None
 
 
-def _deterministic(jobs: _Jobs) -> str | None:
+def _deterministic(jobs: Jobs) -> str | None:
     one, two, other = jobs.new(), jobs.new(), jobs.new(seed=4)
-    if _digest(one) != _digest(two):
+    if digest(one) != digest(two):
         return "two jobs of one seed have different weights"
     for step in (0, 1, 7):
-        if not _equal(one.batch(step), two.batch(step)):
+        if not equal(one.batch(step), two.batch(step)):
             return f"two jobs of one seed have different batches at step {step}"
-    return "two seeds give the same weights" if _digest(one) == _digest(other) else None
+    return "two seeds give the same weights" if digest(one) == digest(other) else None
 
 
-def _global_state(jobs: _Jobs) -> str | None:
-    before = _random_states()
+def _global_state(jobs: Jobs) -> str | None:
+    before = random_states()
     jobs.new().batch(0)
-    moved = [name for name, state in _random_states().items() if state != before[name]]
+    moved = [name for name, state in random_states().items() if state != before[name]]
     advice = "use a generator of the seed; layers that initialise themselves go under torch.random.fork_rng"
     return f"building it draws from the global random state of {moved[0]}; {advice}" if moved else None
 
 
-def _random_states() -> dict[str, object]:
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "random": random.getstate(),
-        "numpy": repr(np.random.get_state(legacy=True)),
-    }
-
-
-def _any_order(jobs: _Jobs) -> str | None:
+def _any_order(jobs: Jobs) -> str | None:
     job = jobs.new()
     steps = (0, 1, 2, 3, 4, 5, 97, 1009)
     forwards = [job.batch(step) for step in steps]
     backwards = [job.batch(step) for step in reversed(steps)][::-1]
-    wrong = [k for k, a, b in zip(steps, forwards, backwards, strict=True) if not _equal(a, b)]
+    wrong = [k for k, a, b in zip(steps, forwards, backwards, strict=True) if not equal(a, b)]
     return f"batch {wrong[0]} depends on which batches were asked for before" if wrong else None
 
 
-def _meta(jobs: _Jobs) -> str | None:
+def _meta(jobs: Jobs) -> str | None:
     for size, job in jobs.shapes():
         tensors = (*job.model.named_parameters(), *job.model.named_buffers())
         here = [name for name, tensor in tensors if tensor.device.type != "meta"]
@@ -162,7 +101,7 @@ def _meta(jobs: _Jobs) -> str | None:
     return None
 
 
-def _shardings(jobs: _Jobs) -> str | None:
+def _shardings(jobs: Jobs) -> str | None:
     for size, job in jobs.shapes():
         names = [name for name, _ in job.model.named_parameters()]
         for pattern, cut in job.shardings.items():
@@ -173,7 +112,7 @@ def _shardings(jobs: _Jobs) -> str | None:
     return None
 
 
-def _blocks(jobs: _Jobs) -> str | None:
+def _blocks(jobs: Jobs) -> str | None:
     for size, job in jobs.shapes():
         if len(set(job.blocks)) < len(job.blocks):
             return f"size {size}: a block is listed twice"
@@ -189,7 +128,7 @@ def _blocks(jobs: _Jobs) -> str | None:
     return None
 
 
-def _chain(jobs: _Jobs) -> str | None:
+def _chain(jobs: Jobs) -> str | None:
     job = jobs.smoke
     batch = job.batch(0)
     value = batch.inputs
@@ -199,7 +138,7 @@ def _chain(jobs: _Jobs) -> str | None:
         return None if torch.equal(value, job.model(batch.inputs)) else "the result differs from the model's"
 
 
-def _units(jobs: _Jobs) -> str | None:
+def _units(jobs: Jobs) -> str | None:
     job = jobs.smoke
     batch = job.batch(0)
     if job.unit != jobs.workload.unit:
@@ -213,7 +152,7 @@ def _units(jobs: _Jobs) -> str | None:
     return None
 
 
-def _sums(jobs: _Jobs) -> str | None:
+def _sums(jobs: Jobs) -> str | None:
     job = jobs.smoke
     batch = job.batch(0)
     with torch.no_grad():
@@ -223,7 +162,7 @@ def _sums(jobs: _Jobs) -> str | None:
     return None if close else f"a batch has loss {whole:.6g}, its three parts together {parts:.6g}"
 
 
-def _empty_share(jobs: _Jobs) -> str | None:
+def _empty_share(jobs: Jobs) -> str | None:
     job = jobs.new()
     empty = job.batch(0).cut(0, 0)
     job.loss(job.model(empty.inputs), empty).backward()  # type: ignore[no-untyped-call]
@@ -231,7 +170,7 @@ def _empty_share(jobs: _Jobs) -> str | None:
     return f"{wrong[0]} gets a gradient from no sample" if wrong else None
 
 
-def _published(jobs: _Jobs) -> str | None:
+def _published(jobs: Jobs) -> str | None:
     shapes = dict(jobs.shapes())
     for size, published in jobs.workload.parameters.items():
         if size not in shapes:
@@ -242,7 +181,7 @@ def _published(jobs: _Jobs) -> str | None:
     return None
 
 
-def _learns(jobs: _Jobs) -> str | None:
+def _learns(jobs: Jobs) -> str | None:
     job = jobs.new()
     optimizer = job.optimizer(job.model.parameters())
     losses = []
@@ -257,21 +196,7 @@ def _learns(jobs: _Jobs) -> str | None:
     return None if last < 0.97 * first else f"loss {first:.4g} at first, {last:.4g} after {_STEPS} steps of size smoke"
 
 
-def _digest(job: Job) -> str:
-    found = hashlib.sha256()
-    for _, p in job.model.named_parameters():
-        found.update(p.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
-
-
-def _equal(a: Batch, b: Batch) -> bool:
-    def same(x: Tensor, y: Tensor) -> bool:
-        return x.dtype == y.dtype and torch.equal(x, y)
-
-    return same(a.inputs, b.inputs) and same(a.targets, b.targets)
-
-
-_LAWS: tuple[tuple[str, Callable[[_Jobs], str | None]], ...] = (
+_LAWS: tuple[tuple[str, Callable[[Jobs], str | None]], ...] = (
     ("same seed, same batches and weights", _deterministic),
     ("leaves the global random state alone", _global_state),
     ("batches come in any order", _any_order),

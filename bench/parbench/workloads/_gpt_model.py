@@ -32,6 +32,12 @@ SHARDINGS: Mapping[str, str] = {
 _STD = 0.02
 
 
+def whole(shape: GptShape) -> Mapping[str, int]:
+    """Return what a cut must keep together: a head's query, key and value on the way in, its output on the way out."""
+    head_width = shape.width // shape.heads
+    return {"blocks.*.attention.qkv.*": 3 * head_width, "blocks.*.attention.out.weight": head_width}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptShape:
     """What decides the number of parameters.

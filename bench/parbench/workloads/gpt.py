@@ -51,6 +51,7 @@ class Gpt(Workload):
             units_per_sample=shape.context,
             blocks=_gpt_model.block_names(shape),
             shardings=_gpt_model.SHARDINGS,
+            whole=_gpt_model.whole(shape),
         )
 
     def _shape(self, size: str) -> _gpt_model.GptShape:

@@ -87,6 +87,7 @@ class Text(Workload):
             units_per_sample=shape.context,
             blocks=_gpt_model.block_names(shape),
             shardings=_gpt_model.SHARDINGS,
+            whole=_gpt_model.whole(shape),
             held_out=_loss.evaluator(_spread(held_out, HELD_OUT_WINDOWS), _CHUNK),
         )
 
