@@ -37,7 +37,7 @@ def test_one_command_two_ranks_one_report(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "status", "says"),
     [
-        ("raise", "failed", "rank 1/2 step 3 ZeroDivisionError"),
+        pytest.param("raise", "failed", "rank 1/2 step 3 ZeroDivisionError", marks=pytest.mark.nightly),
         ("hang", "timeout", "rank 1/2 step 3 made no progress for 5 s"),
     ],
 )

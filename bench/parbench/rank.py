@@ -75,6 +75,7 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
+        self._groups: dict[int, dist.ProcessGroup] = {}
         self._trial_references: dict[tuple[str, str], parity.Reference] = {}
 
     @property
@@ -122,7 +123,7 @@ class Rank:
             if job is not None and why is None:
                 trainer = strategy.wrap(job, ctx)
                 parameters = sum(p.numel() for p in job.model.parameters())
-        # What is unsupported is kept too: all ranks must release its group together.
+        # What is unsupported is kept too, until it is dropped.
         self._variants[command.variant] = _Variant(
             spec=spec,
             strategy=strategy,
@@ -147,10 +148,16 @@ class Rank:
         )
 
     def _group(self, members: int) -> dist.ProcessGroup:
-        # Without a timeout of its own a new group waits for half an hour, whatever the first one's was.
-        timeout = datetime.timedelta(seconds=self._seat.group_timeout_s)
-        group: dist.ProcessGroup = dist.new_group(list(range(members)), timeout=timeout)
-        return group
+        """Return the group of the first ranks, one for all variants of that size.
+
+        torch's tensors remember device meshes, and with them groups, by their shape alone: a group that is destroyed
+        while another of the same ranks takes its place is still looked up.
+        """
+        if members not in self._groups:
+            # Without a timeout of its own a new group waits for half an hour, whatever the first one's was.
+            timeout = datetime.timedelta(seconds=self._seat.group_timeout_s)
+            self._groups[members] = dist.new_group(list(range(members)), timeout=timeout)
+        return self._groups[members]
 
     def _context(self, spec: RunSpec, group: dist.ProcessGroup | None) -> RankContext:
         rank = self._seat.rank
@@ -176,11 +183,7 @@ class Rank:
         if self._seat.rank >= command.world_size:
             return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, member=False)
         spec = RunSpec(workload="", strategy=command.strategy, world_size=command.world_size)
-        facts = Examination(strategy, self._context(spec, group), self._trial_references, self._say).run()
-        if group is not None:
-            dist.barrier(group=group)
-            dist.destroy_process_group(group)
-        return facts
+        return Examination(strategy, self._context(spec, group), self._trial_references, self._say).run()
 
     def _parity(self, command: Parity) -> Reply:
         variant = self._variants[command.variant]
@@ -265,8 +268,6 @@ class Rank:
         variant = self._variants.pop(number)
         if variant.trainer is not None:
             variant.trainer.close()
-        # Ranks outside a group hold only a token for it.
-        group = variant.group if variant.ctx is not None else None
         self._watch_groups()
         # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang. What was
         # frozen before timing would never be collected.
@@ -275,14 +276,11 @@ class Rank:
         gc.collect()
         if not gc.isenabled():
             gc.freeze()
-        if group is not None:
-            dist.barrier(group=group)
-            dist.destroy_process_group(group)
 
     def _watch_groups(self) -> None:
         world = [dist.group.WORLD] if dist.group.WORLD is not None else []
-        members = [v.group for v in self._variants.values() if v.group is not None and v.ctx is not None]
-        self._heartbeat.watch(world + members)
+        members = {id(v.group): v.group for v in self._variants.values() if v.group is not None and v.ctx is not None}
+        self._heartbeat.watch([*world, *members.values()])
 
 
 def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Callable[[str], None]) -> parity.Reference:

@@ -80,7 +80,7 @@ def _loss(outputs_BC: Tensor, batch: Batch) -> Tensor:
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.05)
 
 
 def _adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -73,3 +73,16 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install scikit-learn" in (Digits().unsupported() or "")
     with pytest.raises(MissingError, match="pip install scikit-learn"):
         Digits().build("smoke", 0, CPU, 64)
+
+
+def test_the_table_read_without_scikit_learn_is_its_own():
+    from sklearn.datasets import load_digits
+
+    from parbench.workloads.digits import _load
+
+    pixels, labels = _load()
+    theirs, their_labels = load_digits(return_X_y=True)
+    assert (pixels == theirs).all()
+    assert (labels == their_labels).all()
+    assert labels.dtype == their_labels.dtype
+    assert pixels.dtype == theirs.dtype

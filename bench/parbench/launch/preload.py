@@ -5,10 +5,10 @@ Imports only: nothing here may touch CUDA or run an OpenMP region; either would 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 
 _NEEDED = (
+    "numpy",
     "torch",
     "torch.distributed",
     "torch.distributed.fsdp",
@@ -19,11 +19,6 @@ _NEEDED = (
     "parbench.worker",
     "parbench.registry",
 )
-# Packages of some workloads; a rank imports them itself where they turn out to be needed after all.
-_WELCOME = ("sklearn.datasets", "numpy")
 
 for _name in _NEEDED:
     importlib.import_module(_name)
-for _name in _WELCOME:
-    with contextlib.suppress(ImportError):
-        importlib.import_module(_name)
