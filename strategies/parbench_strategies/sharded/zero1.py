@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
-from parbench_strategies.sharded._flat import FlatGroup, members, shard_bytes
-from parbench_strategies.sharded._replicated import Rest
+from parbench_strategies.sharded._flat import shard_bytes
+from parbench_strategies.sharded._shards import Shards
 
 
 @final
@@ -39,22 +39,13 @@ class _Zero1Trainer(Trainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
         self._job = job
         self._ctx = ctx
-        self._groups = [FlatGroup([p for _, p in group], ctx) for group in members(job)]
-        self._rest = Rest(job, ctx)
-        shards: list[nn.Parameter] = [group.shard for group in self._groups]
-        self._optimizer = job.optimizer([*shards, *self._rest.parameters])
+        self._shards = Shards(job, ctx)
 
     def step(self, batch: Batch) -> Tensor:
         loss = backward(self._job, self._ctx, self._job.model, batch)
-        for group in reversed(self._groups):
+        for group in reversed(self._shards.groups):
             group.reduce()
-        for group in reversed(self._groups):
-            group.wait()
-        self._rest.average()
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        for group in self._groups:
-            group.gather()
+        self._shards.update()
         return loss
 
     def full_parameters(self) -> Mapping[str, Tensor]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import final
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
-from parbench_strategies.sharded._flat import FlatGroup, members, shard_bytes
-from parbench_strategies.sharded._replicated import Rest
+from parbench_strategies.sharded._flat import shard_bytes
+from parbench_strategies.sharded._shards import Shards
 
 
 @final
@@ -40,45 +40,34 @@ class _Zero2Trainer(Trainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
         self._job = job
         self._ctx = ctx
-        found = [[p for _, p in group] for group in members(job)]
-        self._groups = [FlatGroup(parameters, ctx) for parameters in found]
-        self._sizes = [len(parameters) for parameters in found]
-        self._ready = [0] * len(found)
+        self._shards = Shards(job, ctx)
+        self._ready = [0] * len(self._shards.groups)
         # Groups go out in one order on all ranks: last block first, whichever finishes first.
-        self._next = len(found) - 1
+        self._next = len(self._shards.groups) - 1
         self._hooks: list[RemovableHandle] = []
-        for k, parameters in enumerate(found):
+        for k, parameters in enumerate(self._shards.parameters):
             for parameter in parameters:
                 hook = parameter.register_post_accumulate_grad_hook(self._noticing(k))  # type: ignore[no-untyped-call]
                 self._hooks.append(hook)
-        self._rest = Rest(job, ctx)
-        shards: list[nn.Parameter] = [group.shard for group in self._groups]
-        self._optimizer = job.optimizer([*shards, *self._rest.parameters])
 
     def _noticing(self, k: int) -> Callable[[Tensor], None]:
         def notice(_: Tensor) -> None:
             self._ready[k] += 1
-            while self._next >= 0 and self._ready[self._next] == self._sizes[self._next]:
+            while self._next >= 0 and self._ready[self._next] == len(self._shards.parameters[self._next]):
                 self._send()
 
         return notice
 
     def _send(self) -> None:
-        self._groups[self._next].reduce()
+        self._shards.groups[self._next].reduce()
         self._next -= 1
         if self._next < 0:  # the next micro-batch begins anew
-            self._ready = [0] * len(self._groups)
-            self._next = len(self._groups) - 1
+            self._ready = [0] * len(self._shards.groups)
+            self._next = len(self._shards.groups) - 1
 
     def step(self, batch: Batch) -> Tensor:
         loss = backward(self._job, self._ctx, self._job.model, batch)
-        for group in reversed(self._groups):
-            group.wait()
-        self._rest.average()
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        for group in self._groups:
-            group.gather()
+        self._shards.update()
         return loss
 
     def full_parameters(self) -> Mapping[str, Tensor]:
