@@ -306,3 +306,8 @@ def test_document_holds_every_cell() -> None:
     cells = found.document["cells"]
     assert isinstance(cells, list)
     assert tuple(msgspec.convert(cell, RunSpec) for cell in cells) == found.specs
+
+
+def test_a_lone_surrogate_where_a_number_belongs_is_refused():
+    with pytest.raises(UsageError, match="must be a whole number"):
+        plan.assignment('world_size="\\ud800"')

@@ -45,7 +45,7 @@ def checked(name: str, value: object, label: str) -> object:
     """
     try:
         found: object = msgspec.convert(value, _annotations()[name])
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate is no text that could be stored
         raise UsageError(f"{label} must be {allowed(name)}, given {shown(value)}; {_advice(name)}") from error
     if isinstance(found, str) and not (found.strip() and len(found) <= 4096 and _encodable(found)):
         raise UsageError(f"{label} must be {allowed(name)}, given {shown(value)}; {_advice(name)}")
