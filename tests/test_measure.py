@@ -74,6 +74,10 @@ class FakeVariant:
         self.taken += steps
         return found
 
+    @property
+    def steps_taken(self):
+        return self.taken
+
     def held_out(self):
         self.session.note("held_out", self.strategy)
         return Judged(values={"loss": 1.0})
@@ -94,13 +98,14 @@ def launch(session, *cases):
     return measured, again, phases
 
 
-def test_parity_then_a_common_warm_up_then_rounds_then_held_out_data():
+def test_parity_then_a_common_warm_up_then_rounds_and_held_out_data_once_enough_is_trained():
     session = FakeSession()
     measured, again, _ = launch(session, case("a"), case("b"))
     assert not again
     assert not session.killed
     kinds = [what for what, _ in session.log]
-    assert kinds == ["add"] * 2 + ["parity"] * 2 + ["round"] * 6 + ["held_out"] * 2 + ["close"]
+    # Ten steps are asked for, two warm up: each is judged after its second round of five, when it has trained twelve.
+    assert kinds == ["add"] * 2 + ["parity"] * 2 + ["round"] * 4 + ["round", "held_out"] * 2 + ["close"]
     assert [who for what, who in session.log if what == "round"][:2] == ["a", "b"]
     for m in measured:
         assert (m.status, m.steps_done, m.warm_up.steps, len(m.rounds)) == ("complete", 10, 2, 2)
@@ -223,6 +228,23 @@ def labels(groups):
     return [[f"{c.spec.strategy}/{c.spec.world_size}/{c.repeat}" for c in group.cases] for group in groups]
 
 
+def nowhere(spec):
+    return ()
+
+
+def test_what_computes_elsewhere_is_launched_apart():
+    many = [case("ddp", cell=0), case("no_overlap", cell=1)]
+    assert labels(grouped(many, lambda spec: spec.strategy, lambda spec: 1, 2**30)) == [["ddp/2/0"], ["no_overlap/2/0"]]
+
+
+def test_memory_together_is_what_all_variants_and_one_parity_pass_hold():
+    """A model of 1 GiB: two variants on two ranks hold 4 x 8 copies, a parity pass 2 x 10 more: 52 GiB."""
+    many = [case("ddp", cell=0), case("no_overlap", cell=1)]
+    for free, together in ((52 * 2**30 / 0.6 + 2**20, True), (52 * 2**30 / 0.6 - 2**20, False)):
+        found = labels(grouped(many, nowhere, lambda spec: 2**30, int(free)))
+        assert found == ([["ddp/2/0", "no_overlap/2/0"]] if together else [["ddp/2/0"], ["no_overlap/2/0"]])
+
+
 @pytest.mark.parametrize(
     ("cases", "expected"),
     [
@@ -233,7 +255,7 @@ def labels(groups):
         ),
         (
             [case("ddp", cell=0), case("ddp", cell=1, world_size=4), case("single", cell=2, world_size=1)],
-            [["ddp/2/0"], ["ddp/4/0", "single/1/0"]],
+            [["ddp/2/0", "ddp/4/0", "single/1/0"]],
         ),
         ([case("single", world_size=1)], [["single/1/0"]]),
         ([case("ddp", cell=0), case("ddp", cell=1, seed=1)], [["ddp/2/0"], ["ddp/2/0"]]),
@@ -243,12 +265,12 @@ def labels(groups):
         ),
     ],
 )
-def test_launches_hold_what_differs_in_strategy_only_and_odd_repeats_run_in_reverse(cases, expected):
-    assert labels(grouped(cases, lambda spec: 1000, 2**30)) == expected
+def test_launches_hold_what_differs_in_strategy_and_ranks_only_and_odd_repeats_run_in_reverse(cases, expected):
+    assert labels(grouped(cases, nowhere, lambda spec: 1000, 2**30)) == expected
 
 
 def test_what_does_not_fit_into_memory_together_runs_alone_in_the_same_order():
     cases = [case(name, cell=k, repeat=r) for r in range(2) for k, name in enumerate("ab")]
-    groups = grouped(cases, lambda spec: 2**30, 2**31)
+    groups = grouped(cases, nowhere, lambda spec: 2**30, 2**31)
     assert labels(groups) == [["a/2/0"], ["b/2/0"], ["b/2/1"], ["a/2/1"]]
     assert all("ABBA" in group.because for group in groups)

@@ -1,4 +1,4 @@
-"""Sweeps: resuming what was cut short, grouping by memory, the files left behind, repeating a record."""
+"""Sweeps: resuming what was cut short, the files left behind, what is judged when."""
 
 import json
 import signal
@@ -9,11 +9,8 @@ import pytest
 
 import parbench
 from parbench import RunSpec, StoreError, UsageError, sweepfile
-from parbench.cases import Case
-from parbench.grouping import grouped
 from parbench.launch.stopping import StopRequest
 from parbench.registry import Registry
-from parbench.spec import spec_id
 from parbench.suite import of_specs
 from parbench.sweep import run_sweep
 
@@ -27,60 +24,6 @@ def spec(strategy="single", **changes):
 def sweep(specs, out, listener=None, fresh=False):
     told = listener or (lambda event: None)
     return run_sweep(of_specs(tuple(specs)), out=Path(out), registry=Registry(), fresh=fresh, listener=told)
-
-
-# ---- grouping: pure
-
-
-def cases(*specs, repeats=1):
-    return [
-        Case(cell=k, repeat=repeat, spec=one, spec_id=spec_id(one))
-        for repeat in range(repeats)
-        for k, one in enumerate(specs)
-    ]
-
-
-def strategies(groups):
-    return [[case.spec.strategy for case in group.cases] for group in groups]
-
-
-def nothing(spec):
-    return 0
-
-
-def test_strategies_on_one_job_are_measured_together():
-    many = cases(spec("single", world_size=1), spec("ddp"), spec("no_overlap"))
-    assert strategies(grouped(many, nothing, 1)) == [["single", "ddp", "no_overlap"]]
-
-
-def test_what_differs_in_more_than_the_strategy_is_launched_apart():
-    many = cases(spec("ddp"), spec("ddp", seed=1), spec("ddp", steps=8))
-    assert strategies(grouped(many, nothing, 1)) == [["ddp"], ["ddp"], ["ddp"]]
-
-
-def test_one_process_joins_the_largest_group_it_fits():
-    many = cases(spec("single", world_size=1), spec("ddp"), spec("ddp", world_size=4))
-    assert strategies(grouped(many, nothing, 1)) == [["single", "ddp"], ["ddp"]]
-    assert grouped(many, nothing, 1)[0].cases[1].spec.world_size == 4
-
-
-def test_every_other_repeat_runs_backwards():
-    many = cases(spec("ddp"), spec("no_overlap"), repeats=3)
-    assert strategies(grouped(many, nothing, 1)) == [
-        ["ddp", "no_overlap"],
-        ["no_overlap", "ddp"],
-        ["ddp", "no_overlap"],
-    ]
-
-
-def test_what_does_not_fit_into_memory_together_is_launched_alone_in_abba_order():
-    many = cases(spec("ddp"), spec("no_overlap"), repeats=2)
-    # A model of 1 GiB: two variants on two ranks need 4 x 8 copies and parity 2 x 10 more, 52 GiB in all.
-    groups = grouped(many, lambda one: 2**30, int(52 * 2**30 / 0.6) - 2**20)
-    assert strategies(groups) == [["ddp"], ["no_overlap"], ["no_overlap"], ["ddp"]]
-    assert "launched alone" in groups[0].because
-    together = grouped(many, lambda one: 2**30, int(52 * 2**30 / 0.6) + 2**20)
-    assert strategies(together) == [["ddp", "no_overlap"], ["no_overlap", "ddp"]]
 
 
 # ---- files
@@ -180,6 +123,33 @@ def test_an_interrupted_run_is_named_by_the_one_that_takes_it_up(tmp_path):
     (whole,) = sweep(specs, tmp_path).records
     assert whole.resumed_from == cut.id
     assert sum(r.steps for r in whole.rounds) == 40, "samples of both are never mixed"
+
+
+# ---- what is judged when
+
+
+def test_losses_are_judged_after_the_same_number_of_steps_however_long_the_warm_up(tmp_path):
+    short, long = (sweep([spec("single", warmup=w, steps=6)], tmp_path).records[0] for w in (2, 4))
+    assert long.warm_up.steps + 6 == short.warm_up.steps + 8
+    for record in (short, long):
+        assert record.metrics["final_loss"].source.startswith("mean over training steps 4 to 5")
+        assert record.metrics["held_out_accuracy"].source.endswith("after 6 training steps")
+    assert short.metrics["final_loss"].value == long.metrics["final_loss"].value
+    assert short.metrics["held_out_loss"].value == long.metrics["held_out_loss"].value
+
+
+def test_a_fault_in_a_rank_that_no_case_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARBENCH_FAULT", "rank=7,step=1,kind=raise")
+    with pytest.raises(UsageError, match="rank 7, but no case has more than 2 ranks"):
+        sweep([spec("ddp")], tmp_path)
+
+
+def test_world_sizes_are_measured_together(tmp_path):
+    """Each with the reference in the same launch; ranks that a case does not use wait."""
+    records = sweep([spec("single", world_size=1), spec("ddp"), spec("ddp", world_size=3)], tmp_path).records
+    assert [r.launch["ranks"] for r in records] == [3, 3, 3]
+    assert [len(r.rounds[0].rank_wall_s) for r in records] == [1, 2, 3]
+    assert all(r.rankable for r in records)
 
 
 # ---- refusals

@@ -20,6 +20,7 @@ from parbench.errors import StoreError, worst_exit_code
 from parbench.events import Event, Listener
 from parbench.grouping import Group, alone, grouped
 from parbench.launch.failure import Stopped
+from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
@@ -106,7 +107,7 @@ class Campaign:
                 self._tell("skip", case, message=f"finished before, as {found.id}")
         left = [case for case in self._cases if (case.spec_id, case.repeat) not in taken]
         try:
-            for group in grouped(left, self._parameter_bytes, psutil.virtual_memory().available):
+            for group in grouped(left, _placed, self._parameter_bytes, psutil.virtual_memory().available):
                 self._measure(group)
         except Stopped as stopped:
             self._codes.append(stopped.exit_code)
@@ -274,3 +275,9 @@ def _ending(m: Measured, folder: Path | None) -> str:
     if folder is None or m.failure is None or m.failure.detail not in m.logs:
         return told
     return f"{told} (log: {folder / m.failure.detail})"
+
+
+def _placed(spec: RunSpec) -> tuple[str, str]:
+    """Return where the ranks of `spec` compute and what connects them."""
+    found = place(spec.device, spec.backend, spec.world_size, Machine.here())
+    return found.device, found.backend

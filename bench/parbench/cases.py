@@ -49,6 +49,7 @@ class Measured:
     warm_up_rounds: list[RoundSamples] = field(default_factory=list)
     rounds: list[RoundSamples] = field(default_factory=list)
     held_out: Judged | None = None
+    judged: RoundSamples | None = None
     startup_s: float | None = None
     unit: str = "samples"
     units_per_sample: int = 1

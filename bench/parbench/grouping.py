@@ -1,8 +1,8 @@
-"""Grouping decides which cases are alive together in one launch: those that differ in strategy only, if they fit."""
+"""Grouping decides which cases are alive together in one launch: all that differ in strategy and ranks only and fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -30,24 +30,27 @@ class Group:
     because: str
 
 
-def grouped(cases: Sequence[Case], parameter_bytes: Callable[[RunSpec], int], available_bytes: int) -> list[Group]:
+def grouped(
+    cases: Sequence[Case],
+    placed: Callable[[RunSpec], Hashable],
+    parameter_bytes: Callable[[RunSpec], int],
+    available_bytes: int,
+) -> list[Group]:
     """Group cases into launches.
 
-    A strategy that runs on fewer ranks than the others (the one-process reference) joins the first group it fits. Every
+    World sizes may differ: a launch has the ranks of its largest case, and those that a case does not use wait. Every
     other repeat runs in reverse order (A B, B A), so that slow drift of the machine does not favour one side.
 
     Args:
         cases: what is to be measured.
+        placed: spec -> where its ranks compute and what connects them; only cases of one placement are together.
         parameter_bytes: spec -> bytes of its model's parameters.
         available_bytes: memory of this host that is free now.
     """
     groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in sorted(cases, key=lambda c: (c.repeat, -c.spec.world_size)):
+    for case in cases:
         neutral = msgspec.structs.replace(case.spec, strategy="", world_size=1)
-        fits = [key for key in groups if key[:2] == (case.repeat, neutral)]
-        same = (case.repeat, neutral, case.spec.world_size)
-        alone = case.spec.world_size == 1 and fits
-        groups.setdefault(fits[0] if alone else same, []).append(case)
+        groups.setdefault((case.repeat, neutral, placed(case.spec)), []).append(case)
     found: list[Group] = []
     # Groups keep the order of the suite; the order inside a group that is split is part of the ABBA pattern.
     for members in sorted(groups.values(), key=lambda group: (group[0].repeat, min(c.cell for c in group))):
@@ -63,7 +66,7 @@ def alone(case: Case, because: str) -> Group:
 
 def _split(ordered: Sequence[Case], parameter_bytes: Callable[[RunSpec], int], available_bytes: int) -> list[Group]:
     if len(ordered) == 1:
-        return [alone(ordered[0], "nothing else differs from it in strategy only")]
+        return [alone(ordered[0], "nothing else differs from it in strategy or ranks only")]
     model = parameter_bytes(ordered[0].spec)
     copies = (
         sum(c.spec.world_size * _COPIES for c in ordered) + max(c.spec.world_size for c in ordered) * _PARITY_COPIES

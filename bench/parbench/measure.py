@@ -1,7 +1,8 @@
-"""One launch measures its cases together: parity, a common warm-up, then rounds in shuffled order, then held-out data.
+"""One launch measures its cases together: parity, a common warm-up, then rounds in shuffled order.
 
 warm-up   A B C | A B C | ...             the same number of steps for all: losses stay comparable
 rounds    B A C | C B A | A C B | ...     shuffled: what disturbs the machine meets every case alike
+judged    loss and held-out data           once all have trained the same number of steps
 """
 
 from __future__ import annotations
@@ -90,9 +91,6 @@ class Launch:
                 m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
         self._warm_up(session)
         self._rounds()
-        for m in self._alive():
-            self._enter(m, "held-out data")
-            m.held_out = self._variant(m).held_out()
 
     def _build(self, session: Session, m: Measured) -> None:
         variant = session.add(m.case.spec)
@@ -110,6 +108,7 @@ class Launch:
             for m in pending:
                 self._enter(m, "warm-up")
                 m.warm_up_rounds.append(self._variant(m).round(_warm_up_steps(m)))
+                self._judge(m, m.warm_up_rounds[-1])
             lap += 1
             fixed = pending[0].case.spec.warmup is not None
             enough = fixed or all(_steady(m.warm_up_rounds) for m in pending)
@@ -131,7 +130,19 @@ class Launch:
             for m in pending:
                 self._enter(m, "measuring")
                 m.rounds.append(self._variant(m).round(_round_steps(m)))
+                self._judge(m, m.rounds[-1])
                 self._on_round(m)
+
+    def _judge(self, m: Measured, last: RoundSamples) -> None:
+        """Judge what was learnt once as many steps are trained as are to be measured, warm-up included.
+
+        How long launches warm up differs; so would losses after all steps, and strategies would seem to learn better or
+        worse than others.
+        """
+        if m.judged is None and self._variant(m).steps_taken >= m.case.spec.steps:
+            self._enter(m, "held-out data")
+            m.held_out = self._variant(m).held_out()
+            m.judged = last
 
     def _enter(self, m: Measured, phase: str) -> None:
         self._current = m

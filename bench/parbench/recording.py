@@ -170,26 +170,27 @@ def _startup(m: Measured) -> Metric:
 
 
 def _final_loss(m: Measured) -> Metric:
-    losses = m.rounds[-1].losses if m.rounds else ()
-    if not losses:
-        return Metric.unavailable("nats", "lower", "no round was measured")
-    if any(x is None for x in losses):
+    if m.judged is None:
+        return Metric.unavailable("nats", "lower", "the run ended before as many steps were trained as were asked for")
+    losses = [x for x in m.judged.losses if x is not None]
+    if len(losses) < len(m.judged.losses):
         return Metric.unavailable("nats", "lower", numerics(m))
-    finite = [x for x in losses if x is not None]
-    taken = m.rounds[-1].first_step + m.rounds[-1].steps
-    source = f"mean over the last {len(finite)} of {taken} training steps of the global batch's mean loss"
-    return Metric(value=math.fsum(finite) / len(finite), unit="nats", better="lower", n=len(finite), source=source)
+    source = f"mean over training steps {m.judged.first_step} to {_judged_steps(m) - 1} of the global batch's mean loss"
+    return Metric(value=math.fsum(losses) / len(losses), unit="nats", better="lower", n=len(losses), source=source)
+
+
+def _judged_steps(m: Measured) -> int:
+    return m.judged.first_step + m.judged.steps if m.judged else 0
 
 
 def _held_out(m: Measured) -> dict[str, Metric]:
     found = m.held_out.values if m.held_out else {}
     reason = (m.held_out.reason if m.held_out else None) or "the run ended before held-out data was judged"
-    taken = sum(r.steps for r in (*m.warm_up_rounds, *m.rounds))
 
     def one(key: str, unit: str, better: Better) -> Metric:
         if key not in found:
             return Metric.unavailable(unit, better, reason)
-        source = f"one process on held-out data, after {taken} training steps"
+        source = f"one process on held-out data, after {_judged_steps(m)} training steps"
         return Metric(value=found[key], unit=unit, better=better, n=1, source=source)
 
     return {"held_out_loss": one("loss", "nats", "lower"), "held_out_accuracy": one("accuracy", "fraction", "higher")}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parbench.campaign import Campaign, Outcome
-from parbench.errors import ParbenchError, StoreError
+from parbench.errors import ParbenchError, StoreError, UsageError
 from parbench.events import Listener, silent
 from parbench.faults import parse_fault
 from parbench.launch.elastic import TorchrunSeat
@@ -101,6 +101,10 @@ def run_sweep(
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
     """Return the suite as it will run and the machine it will run on; raises where that cannot be."""
     suite = resolve(suite, registry)
+    fault = parse_fault(os.environ.get("PARBENCH_FAULT", ""))
+    largest = max((spec.world_size for spec in suite.specs), default=0)
+    if fault is not None and fault.rank >= largest:
+        raise UsageError(f"PARBENCH_FAULT names rank {fault.rank}, but no case has more than {largest} ranks; mend it")
     machine = Machine.here()
     for spec in suite.specs:
         place(spec.device, spec.backend, spec.world_size, machine)

@@ -138,8 +138,10 @@ def _machine(record: RunRecord) -> str:
 
 def _legend(cells: Sequence[Cell], rows: Sequence[Sequence[Row]], left_out: Sequence[str]) -> Text:
     counts = sorted({step_time(cell).n for cell in cells if step_time(cell).n})
-    rounds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
-    parts = [f"step time: median of n = {rounds} rounds [95 % interval]"]
+    parts = []
+    if counts:
+        rounds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        parts.append(f"step time: median of n = {rounds} rounds [95 % interval]")
     if any(one.texts.get(SPEED) for group in rows for one in group):
         parts.append(f"{SPEED}: {REFERENCE}'s step time / this one, ≈ no clear difference")
     if any(one.texts.get("agreement", "")[:1] in "✓✗" for group in rows for one in group if one.texts.get("agreement")):
