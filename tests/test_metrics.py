@@ -219,7 +219,12 @@ def test_repeats_become_one_cell() -> None:
     assert (cell.metrics["step_time_s"].value, cell.metrics["step_time_s"].n) == (1.5, 8)
     assert cell.metrics["samples_per_s"].value == pytest.approx(64 / 12)
     assert cell.metrics["tokens_per_s"].value == pytest.approx(64 / 12 * 16)
-    assert cell.rankable
+
+
+@pytest.mark.parametrize(("status", "rankable"), [("failed", False), ("oom", False), ("interrupted", True)])
+def test_a_cell_of_which_one_launch_failed_is_not_ranked(status, rankable) -> None:
+    (cell,) = combine([a_record(walls=[1.0] * 4), a_record(status=status, repeat=1)])
+    assert (cell.launches, cell.rankable) == (1, rankable)
 
 
 def test_other_metrics_are_medians_over_launches() -> None:

@@ -148,7 +148,8 @@ def _cell(records: Sequence[RunRecord]) -> Cell:
         metrics=_of_launches(complete) if complete else _none_complete(records),
         launch_medians=medians,
         spread={name: wide for name, values in medians.items() if (wide := spread(values)) is not None},
-        rankable=bool(complete) and all(r.rankable for r in complete),
+        # One that was interrupted says nothing about the cell; one that failed does.
+        rankable=bool(complete) and all(r.rankable for r in records if r.status != "interrupted"),
     )
 
 

@@ -158,7 +158,8 @@ def _failures(cells: Sequence[Cell], launches: Mapping[int, Sequence[RunRecord]]
                 continue
             reason = record.reason or (record.failure.message if record.failure else "no reason given")
             place = f"{visible(cell.spec.workload, 40)}/{visible(cell.spec.size, 20)}"
-            yield Text(f"{record.status}: {named(cell)} on {place}: {visible(reason)}", style="red")
+            which = f", launch {record.repeat + 1} of {record.spec.repeats}" if record.spec.repeats > 1 else ""
+            yield Text(f"{record.status}: {named(cell)} on {place}{which}: {visible(reason)}", style="red")
 
 
 def _verdicts(groups: Sequence[Sequence[Cell]], cells: Sequence[Cell]) -> Iterator[Text]:
