@@ -64,7 +64,7 @@ def record_of(
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),
         numerics=numerics(m),
-        chosen=m.chosen | {"threads": Chosen(value=str(m.case.spec.threads), because="compute threads per rank")},
+        chosen=m.chosen | {"threads": _threads(m.case.spec.threads)},
         launch=_launch(m, sweep),
         warm_up=m.warm_up,
         rounds=tuple(rounds),
@@ -72,6 +72,11 @@ def record_of(
         resolved_suite=resolved_suite,
         resumed_from=resumed_from,
     )
+
+
+def _threads(threads: int) -> Chosen:
+    because = "asked for" if threads > 1 else "the default: ranks of one machine do not compete for cores by threads"
+    return Chosen(value=str(threads), because=because)
 
 
 def steps_of(m: Measured) -> Mapping[str, Column]:
