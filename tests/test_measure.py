@@ -57,6 +57,7 @@ class FakeSession:
 
 
 class FakeVariant:
+    agrees = "closely"
     unit, units_per_sample, parameters, build_s, first_step_s = "samples", 1, 10, 0.25, 0.5
 
     def __init__(self, session, spec):

@@ -152,6 +152,29 @@ def test_world_sizes_are_measured_together(tmp_path):
     assert all(r.rankable for r in records)
 
 
+def test_a_case_that_failed_is_tried_again_when_its_sweep_goes_on(tmp_path, monkeypatch):
+    specs = [spec("single", seed=1), spec("single", seed=2), spec("single", seed=3)]
+    monkeypatch.setenv("PARBENCH_FAULT", "rank=0,step=2,kind=raise")
+    first = sweep(specs[:1] + specs[1:], tmp_path, interrupted_after(1))
+    assert [r.status for r in first.records] == ["failed", "interrupted"]
+    second = sweep(specs, tmp_path)
+    assert [r.status for r in second.records] == ["failed"] * 3, "with the fault, nothing is taken over"
+    assert second.exit_code == 4
+    monkeypatch.setenv("PARBENCH_FAULT", "")
+    assert sweep(specs, tmp_path).exit_code == 0, "without it, it is another sweep"
+
+
+def test_what_is_taken_over_is_told(tmp_path):
+    specs = [spec("single", seed=1), spec("single", seed=2)]
+    sweep(specs, tmp_path, interrupted_after(1))
+    assert "1 of 2 cases are taken over from a sweep cut short" in sweep(specs, tmp_path).notes
+
+
+def test_more_ranks_than_memory_holds_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="65536 ranks take more memory than is free here; at most"):
+        sweep([spec("ddp", world_size=65536)], tmp_path)
+
+
 # ---- refusals
 
 
@@ -159,6 +182,12 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(tmp_pat
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError):
         sweep([spec("single")], tmp_path / "file")
+
+
+def test_a_batch_larger_than_the_data_is_refused_before_ranks_start(tmp_path):
+    with pytest.raises(UsageError, match="allowed: 1 to 1438"):  # 1797 digits, of which a fifth, 359, is held out
+        sweep([spec("ddp", global_batch_size=5000)], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_python_checks_what_it_is_given(tmp_path):
@@ -176,3 +205,20 @@ def test_asked_twice_is_now():
     stop.ask(signal.SIGTERM)
     assert stop.now
     assert stop.exit_code == 143
+
+
+def test_a_sweep_that_another_process_is_at_work_on_is_not_taken_up(tmp_path):
+    specs = [spec("single", seed=1), spec("single", seed=2)]
+    first = sweep(specs, tmp_path, interrupted_after(1))
+    (path,) = first.path.glob("sweep-*.json")
+    file = msgspec.json.decode(path.read_bytes(), type=sweepfile.SweepFile)
+    assert file.status == "interrupted"
+    alive = msgspec.structs.replace(file, status="running")  # its owner is this very process
+    path.write_bytes(sweepfile.encode(alive))
+    assert sweepfile.unfinished(first.path, alive) is None
+    gone = msgspec.structs.replace(alive, owner=msgspec.structs.replace(alive.owner, began_s=alive.owner.began_s - 100))
+    path.write_bytes(sweepfile.encode(gone))
+    assert sweepfile.unfinished(first.path, alive) == gone
+    elsewhere = msgspec.structs.replace(gone, owner=msgspec.structs.replace(gone.owner, host="another"))
+    path.write_bytes(sweepfile.encode(elsewhere))
+    assert sweepfile.unfinished(first.path, alive) is None, "nothing is known of another host's processes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from parbench.spec import RunSpec, spec_id
 from parbench.statistics import median_interval
 from parbench.store import Store, find_runs, new_run_id, safe_name
 from parbench.suite import Suite
-from parbench.sweepfile import SweepFile
+from parbench.sweepfile import Owner, SweepFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class Campaign:
         self._records: list[RunRecord] = []
         self._codes: list[int] = []
         self._store_errors: list[str] = []
+        self._notes = list(suite.notes)
         self._resumed: Mapping[tuple[str, int], str] = {}
         repeats = max((spec.repeats for spec in suite.specs), default=1)
         self._cases = [
@@ -94,6 +96,8 @@ class Campaign:
             machine=self._environment.fingerprint,
             software=self._environment.software,
             planned=tuple((case.spec_id, case.repeat) for case in self._cases),
+            owner=Owner.here(),
+            fault=os.environ.get("PARBENCH_FAULT", ""),
         )
 
     def run(self, *, fresh: bool) -> Outcome:
@@ -111,6 +115,8 @@ class Campaign:
                 self._measure(group)
         except Stopped as stopped:
             self._codes.append(stopped.exit_code)
+            self._file = msgspec.structs.replace(self._file, status="interrupted")
+            self._save()
         else:
             self._file = msgspec.structs.replace(self._file, status="complete", cells=tuple(self._cells()))
             self._save()
@@ -121,10 +127,13 @@ class Campaign:
         before = sweepfile.unfinished(self._folder, self._file) if self._folder.is_dir() else None
         if before is None:
             return {}
-        self._file = before
+        self._file = msgspec.structs.replace(before, status="running", owner=Owner.here())
         mine = [r.record for r in find_runs(self._folder)[0] if r.record.launch.get("sweep") == before.id]
         self._resumed = {(r.spec_id, r.repeat): r.id for r in mine if r.status == "interrupted"}
-        return {(r.spec_id, r.repeat): r for r in mine if r.status != "interrupted"}
+        taken = {(r.spec_id, r.repeat): r for r in mine if r.status in ("complete", "unsupported")}
+        if taken:
+            self._notes.append(f"{len(taken)} of {len(self._cases)} cases are taken over from a sweep cut short")
+        return taken
 
     def _measure(self, group: Group) -> None:
         """Measure cases together; whenever one breaks its launch, the others get a new one without it."""
@@ -218,7 +227,7 @@ class Campaign:
             document=document(self._folder, records, cells),
             exit_code=worst_exit_code(self._codes),
             store_error=self._store_errors[0] if self._store_errors else None,
-            notes=list(self._suite.notes),
+            notes=self._notes,
         )
 
     def _in_order(self) -> list[RunRecord]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from parbench.launch.messages import Judged
-from parbench.record import Agreement, Chosen, Failure, Status, WarmUp
+from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
 
@@ -44,6 +44,7 @@ class Measured:
     reason: str | None = None
     failure: Failure | None = None
     exit_code: int = 0
+    agrees: Agrees = "closely"
     agreement: Agreement | None = None
     warm_up: WarmUp | None = None
     warm_up_rounds: list[RoundSamples] = field(default_factory=list)

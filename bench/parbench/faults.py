@@ -53,9 +53,9 @@ def parse_fault(text: str) -> Fault | None:
     fields = {key.strip(): value.strip() for key, value in pairs.items()}
     try:
         return msgspec.convert(fields, Fault, strict=False)
-    except msgspec.ValidationError as error:
+    except msgspec.ValidationError:
         raise UsageError(
-            f"PARBENCH_FAULT={text!r}: {error}; give rank=K,step=K,kind=raise|exit|segv|kill|hang|nan|slow|oom"
+            f"PARBENCH_FAULT={text!r} is not understood; give rank=K,step=K,kind=raise|exit|segv|kill|hang|nan|slow|oom"
             "[,factor=F][,until=K][,strategy=S]"
         ) from None
 

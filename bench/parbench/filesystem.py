@@ -137,12 +137,12 @@ def sync_folder(fs: Filesystem, folder: Path) -> None:
 
 def partial_name(name: str) -> str:
     """Return the temporary name under which this process builds `name`; readers ignore it."""
-    return f"{PARTIAL}{_host()}-{os.getpid()}-{name}"
+    return f"{PARTIAL}{process_space()}-{os.getpid()}-{name}"
 
 
 def sweep(folder: Path) -> None:
     """Remove what processes of this host that are gone left half written in `folder`; failing to is no fault."""
-    ours = re.compile(rf"{re.escape(PARTIAL)}{_host()}-(\d{{1,10}})-.*")
+    ours = re.compile(rf"{re.escape(PARTIAL)}{process_space()}-(\d{{1,10}})-.*")
     try:
         entries = list(folder.iterdir())
     except OSError as error:
@@ -176,7 +176,7 @@ def _write_file(fs: Filesystem, path: Path, pieces: Iterable[bytes]) -> None:
     fs.close(handle)
 
 
-def _host() -> str:
+def process_space() -> str:
     """Return 8 digits for this host and its process ids: containers on one disk count their processes apart."""
     namespace = Path("/proc/self/ns/pid")
     counted = str(namespace.readlink()) if namespace.is_symlink() else ""

@@ -95,7 +95,7 @@ class Launch:
     def _build(self, session: Session, m: Measured) -> None:
         variant = session.add(m.case.spec)
         m.unit, m.units_per_sample = variant.unit, variant.units_per_sample
-        m.parameters, m.period = variant.parameters, variant.period
+        m.parameters, m.period, m.agrees = variant.parameters, variant.period, variant.agrees
         if variant.unsupported is not None:
             m.end("unsupported", variant.unsupported, 0)
             return
@@ -176,16 +176,14 @@ class Launch:
         self._keep(error.logs)
         if session is not None:
             session.kill()
-        status: Status = (
-            "timeout" if isinstance(error, RanksStuck) else "oom" if error.failure.kind == "oom" else "failed"
-        )
+        status, exit_code = _ending(error)
         self.too_large = status == "oom" and len(self._alive()) > 1
         if self.too_large:
             return self._alive()
         # Ranks that never came up are nobody's fault in particular: every case of the launch has failed.
         culprits = self._alive() if self._current is None else [self._current]
         for m in culprits:
-            m.end(status, str(error), error.exit_code, error.failure)
+            m.end(status, str(error), exit_code, error.failure)
         return [m for m in self._cases if m not in culprits and not m.ended]
 
     def _interrupted(self, session: Session | None, stop: Stopped) -> None:
@@ -194,6 +192,13 @@ class Launch:
             session.kill()
         for m in self._alive():
             m.end("interrupted", f"{stop}; {m.steps_done} of {m.case.spec.steps} steps were measured", stop.exit_code)
+
+
+def _ending(error: RankLost | RanksStuck) -> tuple[Status, int]:
+    """Return the status and the exit code of a case that ended its launch."""
+    if isinstance(error, RanksStuck):
+        return "timeout", error.exit_code
+    return ("oom" if error.failure.kind == "oom" else "failed"), error.exit_code
 
 
 def _warm_up_steps(m: Measured) -> int:

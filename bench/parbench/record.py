@@ -235,13 +235,14 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rankable(self) -> bool:
-        """Whether this run may be called faster or slower than another: complete, agreed, finite, not suspect."""
+        """Whether it may be called faster or slower: complete, finite, not suspect, training as one process does."""
         time = self.metrics.get("step_time_s")
         return (
             self.status == "complete"
             and self.numerics == "finite"
             and self.agreement is not None
             and self.agreement.passed is True
+            and self.agreement.declared in ("exactly", "closely")
             and time is not None
             and time.quality not in ("suspect", "unavailable")
         )

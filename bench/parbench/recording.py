@@ -203,7 +203,7 @@ def _held_out(m: Measured) -> dict[str, Metric]:
 
 def _unchecked(m: Measured) -> Agreement:
     reason = "the check was left out (parity_steps = 0): the strategy may not compute what one process does"
-    return Agreement(declared="differently", passed=None, reason=reason)
+    return Agreement(declared=m.agrees, passed=None, reason=reason)
 
 
 def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | list[str]]:

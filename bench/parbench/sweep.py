@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from parbench.campaign import Campaign, Outcome
 from parbench.errors import ParbenchError, StoreError, UsageError
 from parbench.events import Listener, silent
@@ -20,6 +22,9 @@ from parbench.resolve import resolve
 from parbench.spec import RunSpec
 from parbench.store import Store
 from parbench.suite import Suite, load, of_specs
+
+# What a rank takes beyond the pages it shares with the forkserver, before it holds a model.
+_RANK_BYTES = 60 * 2**20
 
 
 def run(
@@ -101,14 +106,44 @@ def run_sweep(
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
     """Return the suite as it will run and the machine it will run on; raises where that cannot be."""
     suite = resolve(suite, registry)
-    fault = parse_fault(os.environ.get("PARBENCH_FAULT", ""))
+    _build_shapes(suite, registry)
     largest = max((spec.world_size for spec in suite.specs), default=0)
+    _check_memory(largest)
+    fault = parse_fault(os.environ.get("PARBENCH_FAULT", ""))
     if fault is not None and fault.rank >= largest:
         raise UsageError(f"PARBENCH_FAULT names rank {fault.rank}, but no case has more than {largest} ranks; mend it")
     machine = Machine.here()
     for spec in suite.specs:
         place(spec.device, spec.backend, spec.world_size, machine)
     return suite, machine
+
+
+def _build_shapes(suite: Suite, registry: Registry) -> None:
+    """Build every job once without its numbers, so that what cannot be is refused before ranks start.
+
+    Raises:
+        UsageError: the workload refuses its size, its batch or its data.
+    """
+    import torch
+
+    jobs = {(spec.workload, spec.size, spec.global_batch_size) for spec in suite.specs}
+    for written, size, batch_size in sorted(jobs, key=repr):
+        workload = registry.resolve("workload", written)
+        if workload.unsupported() is None:
+            batch = batch_size or workload.default_batch_size(size)
+            workload.build(size, 0, torch.device("meta"), batch)
+
+
+def _check_memory(world_size: int) -> None:
+    """Refuse more ranks than this host can hold, before it is asked to.
+
+    Raises:
+        UsageError: their interpreters alone would take more memory than is free.
+    """
+    free = psutil.virtual_memory().available
+    if TorchrunSeat.here(os.environ) is None and world_size * _RANK_BYTES > free:
+        most = free // _RANK_BYTES
+        raise UsageError(f"{world_size} ranks take more memory than is free here; at most {most} fit: use fewer (-n)")
 
 
 def _under_torchrun(seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener) -> Outcome:

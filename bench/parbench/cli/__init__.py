@@ -6,6 +6,7 @@ Nothing heavy is imported here: `parbench --help` answers at once, and the readi
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -51,12 +52,23 @@ def _options(
     return None
 
 
+def _open_what_is_closed() -> None:
+    """Give closed standard streams a file to go to: a pipe to a rank that took their number would be taken for one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def main() -> int:
     """Run the command line.
 
     Returns:
         The exit code; usage errors that typer finds leave by SystemExit with code 2.
     """
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show "µ" gets its number all the same.
         if isinstance(stream, io.TextIOWrapper):

@@ -147,7 +147,11 @@ def _table(verdict: Verdict) -> Table:
     from parbench.report.words import visible
 
     ranks = "" if verdict.world_size is None else f" at {verdict.world_size} ranks"
-    result = "obeys every law" if verdict.passed else f"breaks {len(verdict.broken)} laws"
+    result = (
+        "obeys every law"
+        if verdict.passed
+        else f"breaks {len(verdict.broken)} law{'' if len(verdict.broken) == 1 else 's'}"
+    )
     title = f"{verdict.kind} {visible(verdict.name, 80)}{ranks} {result} ({verdict.seconds.get('all', 0.0):.1f} s)"
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in ("", "law", "seen"):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from parbench.errors import StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,13 +32,29 @@ def console() -> Console:
 def results(*shown: RenderableType) -> None:
     """Print results."""
     out = console()
-    for one in shown:
-        out.print(one)
+    with _printing():
+        for one in shown:
+            out.print(one)
 
 
 def document(data: bytes) -> None:
     """Print one JSON document, and nothing else, on stdout."""
-    typer.echo(data.decode().rstrip("\n"))
+    with _printing():
+        typer.echo(data.decode().rstrip("\n"))
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Turn an output that takes no more into one sentence; whoever closed a pipe wants none."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered would fail once more when Python ends.
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        if isinstance(error, BrokenPipeError):
+            return
+        raise StoreError(f"the results cannot be printed: {error.strerror}; make room where stdout goes") from error
 
 
 def notes(sentences: Iterable[str]) -> None:

@@ -40,6 +40,8 @@ from parbench.launch.stopping import StopRequest
 from parbench.record import Failure
 
 _HOST = "127.0.0.1"
+# The store is not what finds a hang: it must come up even where a user's deadline is shorter than that takes.
+_STORE_TIMEOUT_S = 60.0
 _TICK_S = 0.2
 _FOLLOWERS_S = 1.0  # how long the other ranks get to say what happened to them
 _STACKS_S = 0.7  # how long faulthandler gets to write
@@ -111,7 +113,7 @@ class LocalRanks(Ranks):
         folder = log_folder or Path(tempfile.mkdtemp(prefix="parbench-"))
         seated: list[Seated] = []
         try:
-            store, port = opened(_HOST, timeout_s)
+            store, port = opened(_HOST, max(timeout_s, _STORE_TIMEOUT_S))
             seats = [
                 Seat(
                     rank=rank,
@@ -132,11 +134,15 @@ class LocalRanks(Ranks):
             ]
             for seat in seats:
                 seated.append(Seated.start(main, seat))
-        except BaseException:
+        except BaseException as error:
             for started in seated:
                 started.process.kill()
             if log_folder is None:
                 shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError | EOFError):  # too many processes or open files for this user
+                message = f"could not be started: {type(error).__name__}: {error}; use fewer ranks, or raise the limit"
+                failure = Failure(rank=len(seated), step=None, kind="exception", message=message)
+                raise RankLost(failure, world_size) from error
             raise
         ranks = LocalRanks(seated, folder, timeout_s, stop, store, owns_folder=log_folder is None)
         try:

@@ -177,7 +177,8 @@ def _agreement(records: Sequence[RunRecord]) -> tuple[str, tuple[str, ...]]:
     worst = min(found, key=lambda one: (one.passed is not False, one.passed is True))
     if worst.passed is None:
         return "not checked", (f"agreement was not checked: {visible(worst.reason or 'no reason given')}",)
-    text = " ".join(filter(None, ("✓" if worst.passed else "✗", worst.declared, _differences(found))))
+    kept = "✓" if worst.declared in ("exactly", "closely") else "≠"  # what claims no equality has none to keep
+    text = " ".join(filter(None, (kept if worst.passed else "✗", worst.declared, _differences(found))))
     if worst.passed:
         return text, ()
     return text, (f"agreement failed: {visible(worst.reason or 'it trains differently from one process')}",)
@@ -206,6 +207,11 @@ def _why_unranked(cell: Cell, records: Sequence[RunRecord]) -> tuple[str, ...]:
     reasons += ["not every launch is complete" for one in records if one.status != "complete"]
     reasons += [
         "it does not train as one process does" for one in records if one.agreement and one.agreement.passed is False
+    ]
+    reasons += [
+        f"it trains {one.agreement.declared}, not step for step as one process: compare losses, not speed alone"
+        for one in records
+        if one.agreement and one.agreement.passed and one.agreement.declared not in ("exactly", "closely")
     ]
     reasons += ["agreement was not checked" for one in records if one.agreement is None or one.agreement.passed is None]
     reasons += ["its time cannot be believed" for _ in records if step_time(cell).quality in ("suspect", "unavailable")]

@@ -47,11 +47,12 @@ class Images(Workload):
         self._path = path
 
     def data_hash(self) -> str:
-        """Return the SHA-256 of the file's bytes.
+        """Return the SHA-256 of the file's bytes, once all of it is found to be right.
 
         Raises:
-            UsageError: the file cannot be read.
+            UsageError: the file cannot be read, or does not hold what it should.
         """
+        _load(self._path)
         try:
             with Path(self._path).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
