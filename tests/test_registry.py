@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -145,11 +144,6 @@ def test_plugin_must_be_a_python_file(tmp_path: Path, name: str) -> None:
     write(tmp_path, "a b.py", "")
     with pytest.raises(UsageError, match="--plugin"):
         Registry([tmp_path / name])
-
-
-def test_plugin_paths_rebuild_the_registry(mine: Registry) -> None:
-    paths = json.loads(json.dumps(mine.plugin_paths()))
-    assert Registry([Path(path) for path in paths]).resolve("strategy", "mine")
 
 
 def test_edited_plugin_is_read_again(tmp_path: Path) -> None:

@@ -191,21 +191,6 @@ def test_run_ids_differ_and_sort_by_time() -> None:
     assert all(re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", one) for one in ids)
 
 
-def test_finished_counts_complete_runs_of_the_same_machine_and_software(tmp_path: Path) -> None:
-    store, here = Store(tmp_path), a_record().environment
-    assert store.finished("digits", here) == {}
-    store.write(a_record(id="1"), steps={}, files={})
-    store.write(a_record(id="2"), steps={}, files={})
-    store.write(a_record(id="3", repeat=1, status="interrupted"), steps={}, files={})
-    other = msgspec.structs.replace(here, software="s1")
-    store.write(a_record(id="4", repeat=2, environment=other), steps={}, files={})
-    found = store.finished("digits", here)
-    assert {key: run.record.id for key, run in found.items()} == {(spec_id(SPEC), 0): "2"}
-    assert found[spec_id(SPEC), 0].folder == tmp_path / "digits" / "2"
-    elsewhere = msgspec.structs.replace(here, fingerprint="f1")
-    assert store.finished("digits", elsewhere) == {}
-
-
 # Names (S6)
 
 HOSTILE = [

@@ -1,8 +1,7 @@
-"""Comm is the only door for collectives a strategy issues itself: any backend, with byte accounts."""
+"""Comm is the only door for collectives a strategy issues itself, on any backend; `counting` counts their bytes."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import final
 
@@ -39,14 +38,12 @@ class Comm:
 
     Attributes:
         world_size: ranks taking part.
-        logical_bytes: op -> bytes the ideal algorithm of the collective sends per rank, since the last `reset_bytes`.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, rank: int, world_size: int) -> None:
         self._group = group
         self._rank = rank
         self.world_size = world_size
-        self.logical_bytes: Counter[str] = Counter()
 
     @property
     def group(self) -> dist.ProcessGroup | None:
@@ -72,7 +69,6 @@ class Comm:
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """Give every rank the `tensor` of rank `source` (a rank of this variant), in place, and return it."""
         if self._group is not None:
-            self._count("broadcast", tensor, 1.0 if self._rank == source else 0.0)
             dist.broadcast(tensor, dist.get_global_rank(self._group, source), group=self._group)
         return tensor
 
@@ -81,7 +77,6 @@ class Comm:
         if self._group is None:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        self._count("all_gather", tensor, self.world_size - 1)
         dist.all_gather(parts, tensor, group=self._group)
         return parts
 
@@ -89,7 +84,6 @@ class Comm:
         """Fill `whole` (n x shard elements, flat) with every rank's `shard` in rank order, and return it."""
         if self._group is None:
             return whole.copy_(shard)
-        self._count("all_gather", shard, self.world_size - 1)
         _all_gather_flat(whole, shard, group=self._group)
         return whole
 
@@ -100,7 +94,6 @@ class Comm:
         """
         if self._group is None:
             return Handle(None, shard.copy_(whole))
-        self._count("reduce_scatter", whole, (self.world_size - 1) / self.world_size)
         work: dist.Work = _reduce_scatter_flat(shard, whole, group=self._group, async_op=True)
         return Handle(work, shard, self.world_size)
 
@@ -109,7 +102,6 @@ class Comm:
         if self._group is None:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)] if self._rank == root else None
-        self._count("gather", tensor, 0.0 if self._rank == root else 1.0)
         dist.gather(tensor, parts, dist.get_global_rank(self._group, root), group=self._group)
         return parts or []
 
@@ -118,16 +110,8 @@ class Comm:
         if self._group is not None:
             dist.barrier(group=self._group)
 
-    def reset_bytes(self) -> None:
-        """Forget the bytes counted so far."""
-        self.logical_bytes.clear()
-
     def _all_reduce(self, tensor: Tensor) -> dist.Work | None:
         if self._group is None:
             return None
-        self._count("all_reduce", tensor, 2 * (self.world_size - 1) / self.world_size)
         work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
         return work
-
-    def _count(self, op: str, tensor: Tensor, factor: float) -> None:
-        self.logical_bytes[op] += round(factor * tensor.numel() * tensor.element_size())

@@ -68,10 +68,6 @@ class Registry:
         self._found: dict[Kind, dict[str, list[Found]]] = {}
         self._classes: dict[tuple[Kind, str], type] = {}
 
-    def plugin_paths(self) -> list[str]:
-        """Return the plug-in files as text, from which another process builds the same registry."""
-        return [str(path) for path in self.plugins]
-
     def names(self, kind: Kind) -> list[str]:
         """Return all names of a kind, in alphabetical order; nothing is imported."""
         return list(self._all(kind))

@@ -21,7 +21,7 @@ from parbench.filesystem import (
     sync_folder,
 )
 from parbench.naming import new_run_id, safe_name
-from parbench.record import Environment, RunRecord
+from parbench.record import RunRecord
 from parbench.recordfile import RECORD, decode_record, encode_record, read_record
 
 __all__ = [
@@ -122,23 +122,6 @@ class Store:
             sweep(self.root)
             publish_file(self._fs, final, document)
         return final
-
-    def finished(self, suite: str, environment: Environment) -> dict[tuple[str, int], Run]:
-        """Return the complete runs of a suite that need not be repeated here, by (spec_id, repeat); the newest of each.
-
-        Args:
-            suite: name of the suite.
-            environment: only runs of the same hardware class and the same software count.
-        """
-        folder = self.root / safe_name(suite)
-        runs = find_runs(folder)[0] if folder.is_dir() else []
-        return {
-            (run.record.spec_id, run.record.repeat): run
-            for run in runs
-            if run.record.status == "complete"
-            and run.record.environment.fingerprint == environment.fingerprint
-            and run.record.environment.software == environment.software
-        }
 
     def _inside(self, name: str) -> Path:
         """Return the path that `name` has under the root, through no symbolic link below it."""
