@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from parbench.groups import Groups
 
 # torch 2.13 renamed both; the old names warn there, the new ones do not exist in 2.11.
 _all_gather_flat = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -34,16 +37,38 @@ class Handle:
 
 @final
 class Comm:
-    """Collectives over the ranks of one variant.
+    """Collectives over the ranks of one variant, or some of them.
 
     Attributes:
+        rank: this rank, counted among those that take part.
         world_size: ranks taking part.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, rank: int, world_size: int) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None, rank: int, world_size: int, groups: Groups | None = None
+    ) -> None:
         self._group = group
-        self._rank = rank
+        self._groups = groups
+        self.rank = rank
         self.world_size = world_size
+
+    def subset(self, ranks: Sequence[int], copy: int = 0) -> Comm:
+        """Return the collectives over some of these ranks; only they call this, and all of them in one order.
+
+        Args:
+            ranks: ascending, this rank among them.
+            copy: several groups of the same ranks exchange side by side; each has a number.
+
+        Raises:
+            ValueError: this rank is not among them.
+        """
+        if self.rank not in ranks:
+            raise ValueError(f"rank {self.rank} asks for a group of ranks {list(ranks)}, which it is not in")
+        mine = list(ranks).index(self.rank)
+        if self._group is None or self._groups is None or len(ranks) == 1:
+            return Comm(None, mine, len(ranks), self._groups)
+        everyone = [dist.get_global_rank(self._group, rank) for rank in ranks]
+        return Comm(self._groups.of(everyone, copy), mine, len(ranks), self._groups)
 
     @property
     def group(self) -> dist.ProcessGroup | None:
@@ -101,7 +126,7 @@ class Comm:
         """Return every rank's `tensor` (equal shapes) in rank order on rank `root`; nothing on the others."""
         if self._group is None:
             return [tensor]
-        parts = [torch.empty_like(tensor) for _ in range(self.world_size)] if self._rank == root else None
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)] if self.rank == root else None
         dist.gather(tensor, parts, dist.get_global_rank(self._group, root), group=self._group)
         return parts or []
 

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -58,7 +58,7 @@ class Examination:
         gc.collect()
         gc.freeze()
         job = trials.PLAIN(_SEED, self._ctx.device)
-        if (why := strategy.unsupported(job, self._ctx)) is not None:
+        if (why := self._unsupported(job, self._ctx)) is not None:
             return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, unsupported=why)
         with self._timed("comparison with one process"):
             compared = tuple(self._trial(name) for name in trials.TRIALS)
@@ -98,6 +98,9 @@ class Examination:
         yield
         self._seconds[what] = time.perf_counter() - started_s
 
+    def _unsupported(self, job: Job, ctx: RankContext) -> str | None:
+        return self._strategy.impossible(job, ctx.world_size) or self._strategy.unsupported(job, ctx)
+
     def _plain(self) -> Job:
         return trials.PLAIN(_SEED, self._ctx.device)
 
@@ -106,8 +109,9 @@ class Examination:
     def _trial(self, name: str) -> TrialFacts:
         build, accumulate = trials.TRIALS[name]
         ctx = replace(self._ctx, accumulate=accumulate)
-        if (why := self._strategy.unsupported(build(_SEED, ctx.device), ctx)) is not None:
+        if (why := self._unsupported(build(_SEED, ctx.device), ctx)) is not None:
             return TrialFacts(trial=name, unsupported=why)
+        memory = self._strategy.memory(build(_SEED, ctx.device), ctx)
         facts = parity.compare(
             self._strategy,
             lambda: build(_SEED, ctx.device),
@@ -116,7 +120,7 @@ class Examination:
             self._reference(name) if ctx.rank == 0 else None,
             self._say,
         )
-        return TrialFacts(trial=name, facts=facts)
+        return TrialFacts(trial=name, facts=facts, memory=None if memory is None else asdict(memory))
 
     def _reference(self, name: str) -> Callable[[str], parity.Reference]:
         build, accumulate = trials.TRIALS[name]

@@ -18,6 +18,7 @@ class ParityFacts(msgspec.Struct, frozen=True, kw_only=True):
         update_error: norm of the parameters' difference over the norm of what the reference moved.
         problem: what could not be compared, in a sentence.
         digest: hash of the full parameters after the last step.
+        held: "parameters", "optimizer" and "buffers" -> bytes held after the last step; None if the trainer does not say.
     """
 
     optimizer: str
@@ -27,6 +28,7 @@ class ParityFacts(msgspec.Struct, frozen=True, kw_only=True):
     update_error: float | None = None
     problem: str | None = None
     digest: str = ""
+    held: dict[str, int] | None = None
 
 
 class TrialFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +38,13 @@ class TrialFacts(msgspec.Struct, frozen=True, kw_only=True):
         trial: name of the trial job.
         unsupported: the strategy's reason for not running this trial.
         facts: per optimizer, what this rank saw.
+        memory: the closed form of what is held with the workload's own optimizer; None where the strategy gives none.
     """
 
     trial: str
     unsupported: str | None = None
     facts: tuple[ParityFacts, ...] = ()
+    memory: dict[str, int] | None = None
 
 
 class StrategyFacts(msgspec.Struct, frozen=True, kw_only=True, tag=True):

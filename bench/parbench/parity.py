@@ -122,10 +122,11 @@ def compare_one(
         facts = ParityFacts(optimizer=name, losses=values)
     else:
         facts = _judge(name, values, parameters, references(name))
-    facts = msgspec.structs.replace(facts, digest=digest_of(parameters))
+    held = trainer.holding()
+    facts = msgspec.structs.replace(facts, digest=digest_of(parameters), held=None if held is None else held.bytes_of())
     # Not after a failure, which ends the rank: closing would only hide what happened.
     trainer.close()
-    del trainer, parameters
+    del trainer, parameters, held
     gc.collect()
     return facts
 

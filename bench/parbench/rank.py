@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gc
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from parbench.comm import Comm
 from parbench.examine import Examination
 from parbench.facts import StrategyFacts
 from parbench.faults import Fault, parse_fault
+from parbench.groups import Groups
 from parbench.heartbeat import Heartbeat
 from parbench.launch.messages import (
     Build,
@@ -75,7 +75,7 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
-        self._groups: dict[int, dist.ProcessGroup] = {}
+        self._groups = Groups(seat.group_timeout_s)
         self._trial_references: dict[tuple[str, str], parity.Reference] = {}
 
     @property
@@ -111,7 +111,7 @@ class Rank:
         spec, rank = command.spec, self._seat.rank
         strategy = self._registry.resolve("strategy", spec.strategy)
         workload = self._registry.resolve("workload", spec.workload)
-        group = self._group(spec.world_size) if spec.world_size > 1 else None
+        group = self._groups.first(spec.world_size) if spec.world_size > 1 else None
         member = rank < spec.world_size
         ctx = job = trainer = why = None
         parameters = 0
@@ -147,18 +147,6 @@ class Rank:
             member=member,
         )
 
-    def _group(self, members: int) -> dist.ProcessGroup:
-        """Return the group of the first ranks, one for all variants of that size.
-
-        torch's tensors remember device meshes, and with them groups, by their shape alone: a group that is destroyed
-        while another of the same ranks takes its place is still looked up.
-        """
-        if members not in self._groups:
-            # Without a timeout of its own a new group waits for half an hour, whatever the first one's was.
-            timeout = datetime.timedelta(seconds=self._seat.group_timeout_s)
-            self._groups[members] = dist.new_group(list(range(members)), timeout=timeout)
-        return self._groups[members]
-
     def _context(self, spec: RunSpec, group: dist.ProcessGroup | None) -> RankContext:
         rank = self._seat.rank
         return RankContext(
@@ -167,7 +155,7 @@ class Rank:
             world_size=spec.world_size,
             device=self.device,
             dtype=_DTYPES[spec.precision],
-            comm=Comm(group, rank, spec.world_size),
+            comm=Comm(group, rank, spec.world_size, self._groups),
             accumulate=spec.accumulate,
             generator=torch.Generator().manual_seed(spec.seed),
         )
@@ -179,7 +167,7 @@ class Rank:
 
     def _examine(self, command: Examine) -> Reply:
         strategy = self._registry.resolve("strategy", command.strategy)
-        group = self._group(command.world_size) if command.world_size > 1 else None
+        group = self._groups.first(command.world_size) if command.world_size > 1 else None
         if self._seat.rank >= command.world_size:
             return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, member=False)
         spec = RunSpec(workload="", strategy=command.strategy, world_size=command.world_size)
@@ -279,8 +267,7 @@ class Rank:
 
     def _watch_groups(self) -> None:
         world = [dist.group.WORLD] if dist.group.WORLD is not None else []
-        members = {id(v.group): v.group for v in self._variants.values() if v.group is not None and v.ctx is not None}
-        self._heartbeat.watch([*world, *members.values()])
+        self._heartbeat.watch([*world, *self._groups.all])
 
 
 def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Callable[[str], None]) -> parity.Reference:

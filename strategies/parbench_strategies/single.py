@@ -8,7 +8,19 @@ from typing import final
 
 from torch import Tensor
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    backward,
+    replicated_memory,
+)
 
 
 @final
@@ -23,23 +35,26 @@ class Single(Strategy):
         """Nothing is sent."""
         return {}
 
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """Nothing is sent."""
+        return Textbook(formula="0", sent_bytes=Fraction(0))
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """The whole model, its gradients and all optimizer state."""
+        return replicated_memory(job)
+
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Train `job` as it is."""
         return _SingleTrainer(job, ctx)
 
 
 @final
-class _SingleTrainer(Trainer):
+class _SingleTrainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
-        self._job = job
-        self._ctx = ctx
-        self._optimizer = job.optimizer(job.model.parameters())
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
 
     def step(self, batch: Batch) -> Tensor:
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = backward(self._job, self._ctx, self._job.model, batch)
-        self._optimizer.step()
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self.job.model, batch)
+        self.update()
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())

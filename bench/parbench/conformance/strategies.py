@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from parbench.agreement import agreement
-from parbench.conformance.findings import Finding, broken, held, judged, not_applicable
+from parbench.agreement import OWN, agreement
+from parbench.conformance.findings import Finding, broken, judged, not_applicable
+from parbench.conformance.findings import held as held_law
 from parbench.facts import StrategyFacts, TrialFacts
 
 Ranks = Sequence[StrategyFacts]
@@ -36,7 +37,7 @@ def _runs_or_says_why(ranks: Ranks) -> list[Finding]:
             return [broken(law, f"the reason {reason[:60]!r} is no sentence; say what is missing and what to do")]
     if len({r.unsupported for r in ranks}) > 1:
         return [broken(law, "some ranks run and others say that they cannot")]
-    return [held(law, ranks[0].unsupported or "")]
+    return [held_law(law, ranks[0].unsupported or "")]
 
 
 def _agrees(ranks: Ranks) -> list[Finding]:
@@ -59,7 +60,7 @@ def _replicas(ranks: Ranks) -> list[Finding]:
         for facts in zip(*(trial.facts for trial in by_rank), strict=True):
             if len({fact.digest for fact in facts}) > 1:
                 return [broken(law, f"in trial {by_rank[0].trial!r} with {facts[0].optimizer} they differ bitwise")]
-    return [held(law)]
+    return [held_law(law)]
 
 
 def _learns(ranks: Ranks) -> list[Finding]:
@@ -93,7 +94,7 @@ def _same(
         for step, (x, y) in enumerate(zip(a, b, strict=True)):
             if (x is None) != (y is None) or (x is not None and y is not None and not abs(x - y) <= allowed):
                 return broken(law, f"rank {rank} step {step}: {x} and {y}; it declares {declared!r}")
-    return held(law, declared)
+    return held_law(law, declared)
 
 
 def _bytes(ranks: Ranks) -> list[Finding]:
@@ -107,7 +108,29 @@ def _bytes(ranks: Ranks) -> list[Finding]:
         if problem is not None:
             return [broken(law, f"rank {rank}: {problem}")]
     total = sum(ranks[0].counted.values())
-    return [held(law, f"{total:.0f} logical bytes per {'step' if ranks[0].period == 1 else 'period'} from rank 0")]
+    return [held_law(law, f"{total:.0f} logical bytes per {'step' if ranks[0].period == 1 else 'period'} from rank 0")]
+
+
+def _holds(ranks: Ranks) -> list[Finding]:
+    law = "holds the bytes it says"
+    trials = [(rank, trial) for rank, r in enumerate(ranks) for trial in r.trials if trial.unsupported is None]
+    if all(trial.memory is None for _, trial in trials):
+        return [not_applicable(law, "it gives no closed form (Strategy.memory)")]
+    for rank, trial in trials:
+        held = next((f.held for f in trial.facts if f.optimizer == OWN), None)
+        if held is None:
+            return [broken(law, "it gives a closed form, but its trainer does not say what it holds (Trainer.holding)")]
+        for kind, seen in held.items():
+            said = (trial.memory or {}).get(kind, 0)
+            if seen != said:
+                return [
+                    broken(law, f"rank {rank}, {trial.trial}: {kind} take {seen} bytes, its closed form says {said}")
+                ]
+    return [held_law(law, _held_words(ranks[0].trials[0]))]
+
+
+def _held_words(trial: TrialFacts) -> str:
+    return ", ".join(f"{kind} {size}" for kind, size in (trial.memory or {}).items()) + " bytes on rank 0"
 
 
 def _byte_problem(counted: Mapping[str, float], closed: Mapping[str, float]) -> str | None:
@@ -124,7 +147,7 @@ def _leaves_nothing(ranks: Ranks) -> list[Finding]:
     for rank, facts in enumerate(ranks):
         if facts.leftovers:
             return [broken(law, f"rank {rank}: {'; '.join(facts.leftovers[:3])}")]
-    return [held(law)]
+    return [held_law(law)]
 
 
 def _closes(ranks: Ranks) -> list[Finding]:
@@ -132,7 +155,7 @@ def _closes(ranks: Ranks) -> list[Finding]:
     for rank, facts in enumerate(ranks):
         if facts.failed_step is not None:
             return [broken(law, f"rank {rank}: {facts.failed_step}")]
-    return [held(law)]
+    return [held_law(law)]
 
 
 def _global(by_rank: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -145,4 +168,7 @@ def _global(by_rank: Sequence[Sequence[float | None]]) -> list[float | None]:
     return found
 
 
-_LAWS: tuple[Law, ...] = (_agrees, _replicas, _learns, _repeats, _undisturbed, _bytes, _leaves_nothing, _closes)
+_LAWS: tuple[Law, ...] = (
+    *(_agrees, _replicas, _learns, _repeats, _undisturbed),
+    *(_bytes, _holds, _leaves_nothing, _closes),
+)

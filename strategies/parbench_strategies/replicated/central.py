@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    backward,
+    bytes_of,
+    replicated_memory,
+    stepped,
+    trained_bytes,
+)
 
 
 @final
@@ -21,16 +37,26 @@ class Central(Strategy):
         "https://arxiv.org/abs/2206.06356",
     )
     agrees = "closely"
+    shards = ("optimizer state",)
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """Workers send their gradients, the server sends the weights; gloo's broadcast tree may send them oftener."""
-        skipped = set(job.unused)
-        named = [(n, p) for n, p in job.model.named_parameters() if p.requires_grad]
-        sent = Fraction(sum(p.numel() * p.element_size() for n, p in named if n not in skipped))
-        held = Fraction(sum(p.numel() * p.element_size() for _, p in named))
         if ctx.world_size == 1:
             return {}
-        return {"broadcast": held} if ctx.rank == 0 else {"gather": sent}
+        if ctx.rank == 0:
+            return {"broadcast": Fraction(trained_bytes(job))}
+        return {"gather": Fraction(bytes_of(stepped(job)))}
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """The server's link carries every worker's gradients in and as many weights out; a worker sends P b."""
+        if ctx.rank == 0:
+            return Textbook(formula="(n-1) P b", sent_bytes=Fraction((ctx.world_size - 1) * trained_bytes(job)))
+        return Textbook(formula="P b", sent_bytes=Fraction(trained_bytes(job)))
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """Every rank holds weights and gradients, only the server the optimizer's state."""
+        whole = replicated_memory(job)
+        return whole if ctx.rank == 0 else replace(whole, optimizer=0)
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Give every rank the weights of rank 0; only rank 0 has an optimizer."""
@@ -38,31 +64,24 @@ class Central(Strategy):
 
 
 @final
-class _CentralTrainer(Trainer):
+class _CentralTrainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
-        self._job = job
-        self._ctx = ctx
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())] if ctx.rank == 0 else [])
         self._parameters: list[nn.Parameter] = [p for p in job.model.parameters() if p.requires_grad]
-        self._optimizer = job.optimizer(job.model.parameters()) if ctx.rank == 0 else None
         with torch.no_grad():
             for tensor in (*job.model.parameters(), *job.model.buffers()):
                 ctx.comm.broadcast(tensor)
 
     def step(self, batch: Batch) -> Tensor:
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss = backward(self._job, self._ctx, self._job.model, batch)
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self.job.model, batch)
         for parameter in self._parameters:
             if parameter.grad is not None:
-                parts = self._ctx.comm.gather(parameter.grad)
+                parts = self.ctx.comm.gather(parameter.grad)
                 if parts:
                     parameter.grad = torch.stack(parts).mean(0)
-        if self._optimizer is not None:
-            self._optimizer.step()
+        self.update()
         with torch.no_grad():
             for parameter in self._parameters:
-                self._ctx.comm.broadcast(parameter.data)
+                self.ctx.comm.broadcast(parameter.data)
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import final
 
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, all_reduce_bytes, backward
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    all_reduce_bytes,
+    backward,
+    bytes_of,
+    data_parallel,
+    replicated_memory,
+)
 
 
 @final
@@ -34,8 +50,17 @@ class Ddp(Strategy):
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """Every bucket is all-reduced once, unused parameters included; rank 0 broadcasts the buffers."""
         sent = {"all_reduce": all_reduce_bytes(job, ctx)}
-        buffers = sum(b.numel() * b.element_size() for b in job.model.buffers())
+        buffers = bytes_of(job.model.buffers())
         return sent | ({"broadcast": Fraction(buffers)} if buffers and ctx.rank == 0 else {})
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """A ring all-reduce of all gradients."""
+        return data_parallel(job, ctx)
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """Every rank repeats everything, and its buckets hold the gradients a second time."""
+        whole = replicated_memory(job)
+        return replace(whole, gradients=whole.gradients * 2)
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Wrap the model; one rank has nobody to exchange with and trains bare."""
@@ -43,11 +68,9 @@ class Ddp(Strategy):
 
 
 @final
-class _DdpTrainer(Trainer):
+class _DdpTrainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext, bucket_cap_mb: float) -> None:
-        self._job = job
-        self._ctx = ctx
-        self._optimizer = job.optimizer(job.model.parameters())
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
         ids = [ctx.device.index or 0] if ctx.device.type == "cuda" else None
         self._ddp: DistributedDataParallel | None = DistributedDataParallel(
             job.model,
@@ -61,13 +84,10 @@ class _DdpTrainer(Trainer):
         ddp = self._ddp
         if ddp is None:
             raise RuntimeError("step after close")
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = backward(self._job, self._ctx, ddp, batch, hold=ddp.no_sync)
-        self._optimizer.step()
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, ddp, batch, hold=ddp.no_sync)
+        self.update()
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())
 
     def close(self) -> None:
         # A wrapper alive when its process group is destroyed can hang the rank.

@@ -9,7 +9,23 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    all_reduced,
+    backward,
+    bytes_of,
+    data_parallel,
+    replicated_memory,
+    stepped,
+)
 
 
 @final
@@ -24,13 +40,15 @@ class NoOverlap(Strategy):
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """Every gradient is all-reduced once; parameters without one are left out, on all ranks alike."""
-        skipped = set(job.unused)
-        size = sum(
-            p.numel() * p.element_size()
-            for name, p in job.model.named_parameters()
-            if p.requires_grad and name not in skipped
-        )
-        return {"all_reduce": Fraction(2 * (ctx.world_size - 1), ctx.world_size) * size}
+        return {"all_reduce": all_reduced(bytes_of(stepped(job)), ctx.world_size)}
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """A ring all-reduce of all gradients."""
+        return data_parallel(job, ctx)
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """Every rank repeats everything."""
+        return replicated_memory(job)
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Give every rank the weights of rank 0 and exchange gradients after backward."""
@@ -38,24 +56,19 @@ class NoOverlap(Strategy):
 
 
 @final
-class _NoOverlapTrainer(Trainer):
+class _NoOverlapTrainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
-        self._job = job
-        self._ctx = ctx
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
         self._parameters = [p for p in job.model.parameters() if p.requires_grad]
-        self._optimizer = job.optimizer(job.model.parameters())
         with torch.no_grad():
             for tensor in (*job.model.parameters(), *job.model.buffers()):
                 ctx.comm.broadcast(tensor)
 
     def step(self, batch: Batch) -> Tensor:
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = backward(self._job, self._ctx, self._job.model, batch)
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self.job.model, batch)
         for parameter in self._parameters:
             if parameter.grad is not None:
-                self._ctx.comm.mean(parameter.grad)
-        self._optimizer.step()
+                self.ctx.comm.mean(parameter.grad)
+        self.update()
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())

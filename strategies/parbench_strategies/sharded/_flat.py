@@ -15,7 +15,7 @@ from typing import final
 import torch
 from torch import nn
 
-from parbench.api import Handle, Job, RankContext
+from parbench.api import Handle, Job, Memory, RankContext, bytes_of, optimizer_bytes, shared_out
 
 
 def members(job: Job) -> list[list[tuple[str, nn.Parameter]]]:
@@ -41,13 +41,31 @@ def padded(parameters: Sequence[nn.Parameter], world_size: int) -> int:
     return -(-sum(p.numel() for p in parameters) // world_size) * world_size
 
 
+def padded_bytes(job: Job, ctx: RankContext) -> int:
+    """Return the bytes of all groups, each rounded up so that every rank owns as many elements."""
+    groups = [[p for _, p in group] for group in members(job)]
+    return sum(padded(group, ctx.world_size) * group[0].element_size() for group in groups)
+
+
 def shard_bytes(job: Job, ctx: RankContext) -> Fraction:
     """Return what an all-gather (and a reduce-scatter) of every group sends per rank: (n-1)/n P b, padding included."""
-    size = 0
-    for group in members(job):
-        parameters = [p for _, p in group]
-        size += padded(parameters, ctx.world_size) * parameters[0].element_size()
-    return Fraction(ctx.world_size - 1, ctx.world_size) * size
+    return shared_out(padded_bytes(job, ctx), ctx.world_size)
+
+
+def memory(job: Job, ctx: RankContext, *, gradients_sharded: bool) -> Memory:
+    """Return what a rank holds: all weights, the state of its shards, and whole what a step may leave out."""
+    n = ctx.world_size
+    named = dict(job.model.named_parameters())
+    rest = [named[name] for name in job.unused]
+    flat = padded_bytes(job, ctx)
+    flattened = {name for group in members(job) for name, _ in group}
+    frozen = [p for name, p in named.items() if name not in flattened and name not in job.unused]
+    return Memory(
+        parameters=flat + bytes_of(rest) + bytes_of(frozen),
+        gradients=flat // n if gradients_sharded else flat,
+        optimizer=optimizer_bytes(job, (padded([p for _, p in group], n) // n for group in members(job))),
+        buffers=bytes_of(job.model.buffers()),
+    )
 
 
 @final
@@ -75,7 +93,8 @@ class FlatGroup:
         length = size // ctx.world_size
         own = slice(ctx.rank * length, (ctx.rank + 1) * length)
         self._own_P = self._whole_P[own]
-        self.shard = nn.Parameter(self._own_P.clone())
+        # A view: what the optimizer steps is at once in the buffer that is gathered.
+        self.shard = nn.Parameter(self._own_P)
         self._handles: list[Handle] = []
 
     def reduce(self) -> None:
@@ -98,5 +117,4 @@ class FlatGroup:
 
     def gather(self) -> None:
         """Give every rank the shards that the others' optimizers have stepped."""
-        with torch.no_grad():
-            self._ctx.comm.all_gather_flat(self._whole_P, self.shard.detach())
+        self._ctx.comm.all_gather_flat(self._whole_P, self._own_P)

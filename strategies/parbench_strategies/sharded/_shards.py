@@ -21,6 +21,7 @@ class Shards:
     Attributes:
         groups: one per block, in forward order.
         parameters: of each group, the parameters in it.
+        optimizer: steps this rank's shards, and whole what is outside them.
     """
 
     def __init__(self, job: Job, ctx: RankContext) -> None:
@@ -29,7 +30,7 @@ class Shards:
         self.groups = [FlatGroup(parameters, ctx) for parameters in self.parameters]
         unused = set(job.unused)
         self._rest: list[nn.Parameter] = [p for name, p in job.model.named_parameters() if name in unused]
-        self._optimizer = job.optimizer([*(group.shard for group in self.groups), *self._rest])
+        self.optimizer = job.optimizer([*(group.shard for group in self.groups), *self._rest])
 
     def update(self) -> None:
         """Complete the exchange of gradients, step this rank's shards, and give every rank the others' results."""
@@ -38,7 +39,7 @@ class Shards:
         for parameter in self._rest:
             if parameter.grad is not None:
                 self._ctx.comm.mean(parameter.grad)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         for group in self.groups:
             group.gather()

@@ -8,8 +8,20 @@ from typing import final
 
 from torch import Tensor
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
-from parbench_strategies.sharded._flat import shard_bytes
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    all_reduce_bytes,
+    backward,
+)
+from parbench_strategies.sharded._flat import memory, shard_bytes
 from parbench_strategies.sharded._shards import Shards
 
 
@@ -23,11 +35,20 @@ class Zero1(Strategy):
     )
     agrees = "closely"
     consumes_model = True
+    shards = ("optimizer state",)
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """A reduce-scatter of gradients and an all-gather of parameters, each (n-1)/n P b with padding."""
         size = shard_bytes(job, ctx)
         return {"reduce_scatter": size, "all_gather": size}
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """As much as data parallelism: the reduce-scatter and the all-gather are the two halves of an all-reduce."""
+        return Textbook(formula="2(n-1)/n P b", sent_bytes=all_reduce_bytes(job, ctx))
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """All weights and gradients, and 1/n of the optimizer's state."""
+        return memory(job, ctx, gradients_sharded=False)
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Lay parameters out flat, one group per block, and give each rank the optimizer of its shards."""
@@ -35,18 +56,14 @@ class Zero1(Strategy):
 
 
 @final
-class _Zero1Trainer(Trainer):
+class _Zero1Trainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
-        self._job = job
-        self._ctx = ctx
         self._shards = Shards(job, ctx)
+        super().__init__(job, ctx, [self._shards.optimizer])
 
     def step(self, batch: Batch) -> Tensor:
-        loss = backward(self._job, self._ctx, self._job.model, batch)
+        loss = backward(self.job, self.ctx, self.job.model, batch)
         for group in reversed(self._shards.groups):
             group.reduce()
         self._shards.update()
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())

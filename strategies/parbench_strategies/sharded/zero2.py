@@ -9,8 +9,20 @@ from typing import final
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
-from parbench_strategies.sharded._flat import shard_bytes
+from parbench.api import (
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    all_reduce_bytes,
+    backward,
+)
+from parbench_strategies.sharded._flat import memory, shard_bytes
 from parbench_strategies.sharded._shards import Shards
 
 
@@ -24,11 +36,20 @@ class Zero2(Strategy):
     )
     agrees = "closely"
     consumes_model = True
+    shards = ("optimizer state", "gradients")
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """A reduce-scatter of gradients per micro-batch, and an all-gather of parameters, each (n-1)/n P b."""
         size = shard_bytes(job, ctx)
         return {"reduce_scatter": size * ctx.accumulate, "all_gather": size}
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook:
+        """As much as data parallelism: the reduce-scatter and the all-gather are the two halves of an all-reduce."""
+        return Textbook(formula="2(n-1)/n P b", sent_bytes=all_reduce_bytes(job, ctx))
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """All weights, 1/n of the gradients, and 1/n of the optimizer's state."""
+        return memory(job, ctx, gradients_sharded=True)
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Lay parameters out flat, one group per block, with a hook that notices when a block's gradients are ready."""
@@ -36,11 +57,10 @@ class Zero2(Strategy):
 
 
 @final
-class _Zero2Trainer(Trainer):
+class _Zero2Trainer(ModelTrainer):
     def __init__(self, job: Job, ctx: RankContext) -> None:
-        self._job = job
-        self._ctx = ctx
         self._shards = Shards(job, ctx)
+        super().__init__(job, ctx, [self._shards.optimizer])
         self._ready = [0] * len(self._shards.groups)
         # Groups go out in one order on all ranks: last block first, whichever finishes first.
         self._next = len(self._shards.groups) - 1
@@ -66,12 +86,9 @@ class _Zero2Trainer(Trainer):
             self._next = len(self._shards.groups) - 1
 
     def step(self, batch: Batch) -> Tensor:
-        loss = backward(self._job, self._ctx, self._job.model, batch)
+        loss = backward(self.job, self.ctx, self.job.model, batch)
         self._shards.update()
         return loss
-
-    def full_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self._job.model.named_parameters())
 
     def close(self) -> None:
         for hook in self._hooks:
