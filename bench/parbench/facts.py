@@ -18,7 +18,7 @@ class ParityFacts(msgspec.Struct, frozen=True, kw_only=True):
         update_error: norm of the parameters' difference over the norm of what the reference moved.
         problem: what could not be compared, in a sentence.
         digest: hash of the full parameters after the last step.
-        held: "parameters", "optimizer" and "buffers" -> bytes held after the last step; None if the trainer does not say.
+        held: "parameters", "optimizer" and "buffers" -> bytes after the last step; None if the trainer does not say.
     """
 
     optimizer: str
