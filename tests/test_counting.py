@@ -83,7 +83,7 @@ def test_a_smaller_group_counts_with_its_own_size():
     with ByteCounter() as counter:
         dist.all_reduce(floats(), group=pair)
     (seen,) = counter.seen
-    assert (seen.group_size, seen.logical_bytes, seen.dtype) == (2, BYTES, "float32")
+    assert (seen.group_size, seen.logical_bytes, seen.dtype) == (2, BYTES, torch.float32)
 
 
 def test_an_operator_nobody_taught_it_is_named_not_dropped():

@@ -1,14 +1,19 @@
 """One launch: what it does in which order, and what is left to do when one of its cases breaks it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
+import msgspec
 import pytest
 
 from parbench.cases import Case, Measured
+from parbench.facts import Inspected
 from parbench.grouping import grouped
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
 from parbench.launch.messages import Judged, StepsDone
-from parbench.measure import Launch, _round_steps, _steady, _warm_up_steps, _whole_periods
+from parbench.measure import Launch
+from parbench.pace import round_steps, steady, warm_up_steps, whole_periods
 from parbench.record import Agreement, Failure
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -59,6 +64,7 @@ class FakeSession:
 class FakeVariant:
     agrees = "closely"
     unit, units_per_sample, parameters, build_s, first_step_s = "samples", 1, 10, 0.25, 0.5
+    shards, compile_s = (), 0.0
 
     def __init__(self, session, spec):
         self.session, self.strategy, self.taken = session, spec.strategy, 0
@@ -83,6 +89,10 @@ class FakeVariant:
         self.session.note("held_out", self.strategy)
         return Judged(values={"loss": 1.0})
 
+    def inspect(self):
+        self.session.note("inspect", self.strategy)
+        return (Inspected(sent={"all_reduce": 8.0}), Inspected(sent={"all_reduce": 9.0}))
+
 
 def lost(kind="exception"):
     return RankLost(Failure(rank=1, step=3, kind=kind, message="boom"), 2, {"log/rank1.log": "/r1"})
@@ -106,7 +116,9 @@ def test_parity_then_a_common_warm_up_then_rounds_and_held_out_data_once_enough_
     assert not session.killed
     kinds = [what for what, _ in session.log]
     # Ten steps are asked for, two warm up: each is judged after its second round of five, when it has trained twelve.
-    assert kinds == ["add"] * 2 + ["parity"] * 2 + ["round"] * 4 + ["round", "held_out"] * 2 + ["close"]
+    assert kinds == ["add"] * 2 + ["parity"] * 2 + ["round"] * 4 + ["round", "held_out"] * 2 + ["inspect"] * 2 + [
+        "close"
+    ]
     assert [who for what, who in session.log if what == "round"][:2] == ["a", "b"]
     for m in measured:
         assert (m.status, m.steps_done, m.warm_up.steps, len(m.rounds)) == ("complete", 10, 2, 2)
@@ -199,7 +211,7 @@ def test_warm_up_goes_on_until_all_are_steady():
 
 
 @pytest.mark.parametrize(
-    ("times", "steady"),
+    ("times", "expected"),
     [
         ([], False),
         ([1.0], False),
@@ -212,17 +224,17 @@ def test_warm_up_goes_on_until_all_are_steady():
         ([1.0, 0.9, 1.0], False),
     ],
 )
-def test_what_counts_as_steady(times, steady):
-    assert _steady([samples(0, 1, seconds) for seconds in times]) is steady
+def test_what_counts_as_steady(times, expected):
+    assert steady([samples(0, 1, seconds) for seconds in times]) is expected
 
 
 def test_rounds_are_whole_periods():
-    assert [_whole_periods(n, 4) for n in (1, 4, 5, 8)] == [4, 4, 8, 8]
+    assert [whole_periods(n, 4) for n in (1, 4, 5, 8)] == [4, 4, 8, 8]
     measured, _, _ = launch(FakeSession(period=2), case("a", steps=9, warmup=None))
     assert {r.steps % 2 for r in (*measured[0].rounds, *measured[0].warm_up_rounds)} == {0}
     assert measured[0].steps_done == 10
     one = Measured(case=case("a", steps=3, warmup=None))
-    assert (_warm_up_steps(one), _round_steps(one)) == (3, 3)
+    assert (warm_up_steps(one), round_steps(one)) == (3, 3)
 
 
 def labels(groups):
@@ -275,3 +287,30 @@ def test_what_does_not_fit_into_memory_together_runs_alone_in_the_same_order():
     groups = grouped(cases, nowhere, lambda spec: 2**30, 2**31)
     assert labels(groups) == [["a/2/0"], ["b/2/0"], ["b/2/1"], ["a/2/1"]]
     assert all("ABBA" in group.because for group in groups)
+
+
+def test_a_rank_lost_in_the_inspection_loses_nothing_that_was_measured():
+    session = FakeSession(breaks={("inspect", "a"): lost()})
+    measured, again, _ = launch(session, case("a"), case("b"))
+    assert not again
+    assert session.killed
+    assert [(m.status, m.steps_done, m.inspected) for m in measured] == [("complete", 10, ())] * 2
+    assert all("in the inspection of a" in m.teardown for m in measured)
+
+
+def test_a_round_in_which_something_was_compiled_is_warm_up():
+    session = FakeSession()
+    real = FakeVariant.round
+
+    def compiling_once(self, steps):
+        found = real(self, steps)
+        if found.first_step != 7:
+            return found
+        slow = msgspec.structs.replace(found.ranks[0], compile_s=1.5)
+        return replace(found, ranks=(slow,))
+
+    with mock.patch.object(FakeVariant, "round", compiling_once):
+        measured, _, _ = launch(session, case("a", compile=True))
+    assert [r.first_step for r in measured[0].warm_up_rounds] == [0, 7]
+    assert [r.first_step for r in measured[0].rounds] == [2, 12]
+    assert measured[0].steps_done == 10

@@ -71,7 +71,7 @@ def facts(*, losses=(1.0, 0.5), update_error=0.0, problem=None, optimizer=SGD, j
     ],
 )
 def test_claims_are_judged_by_losses_and_updates_of_all_ranks(declared, ranks, bf16, reason):
-    found = agreement(declared, [[rank] for rank in ranks], 2, bf16=bf16)
+    found = agreement(declared, [[rank] for rank in ranks], 2, "bf16" if bf16 else "fp32")
     assert found.passed is (reason is None), found.reason
     assert (reason is None and found.reason is None) or reason in found.reason
 

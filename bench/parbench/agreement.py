@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from parbench.facts import ParityFacts
 from parbench.record import Agreement, Agrees
+from parbench.spec import Precision
 
 SGD = "SGD with momentum"
 OWN = "the workload's own"
@@ -20,18 +21,18 @@ _TOLERANCE: Mapping[tuple[Agrees, str], tuple[float, float]] = {
     ("closely", SGD): (1e-5, 1e-3),
     ("closely", OWN): (1e-4, 5e-2),
 }
-# Rounding to bfloat16 (8 bits) before the exchange order matters: about 2^-8 of a value.
-_BF16_TOLERANCE = (2e-2, 2e-1)
+# Values are rounded before the order of additions matters: to 8 bits (bfloat16) or 11 (half precision).
+_ROUNDOFF: Mapping[Precision, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 
 
-def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: int, *, bf16: bool) -> Agreement:
+def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: int, precision: Precision) -> Agreement:
     """Judge the facts of all ranks.
 
     Args:
         declared: what the strategy claims.
         facts: per member rank, rank 0 (the judge) first, the facts of each optimizer.
         steps: steps that were compared.
-        bf16: whether forward and backward ran in bfloat16.
+        precision: arithmetic of forward and backward.
     """
     loss_difference, parameter_difference = 0.0, 0.0
     reasons: list[str] = []
@@ -50,7 +51,7 @@ def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: i
         differences = [abs(x - r) for x, r in zip(means, judge.reference, strict=True) if x is not None]
         loss_difference = max(loss_difference, *differences)
         parameter_difference = max(parameter_difference, judge.parameter_difference or 0.0)
-        reasons += _reasons(declared, judge, differences, bf16)
+        reasons += _reasons(declared, judge, differences, precision)
     return Agreement(
         declared=declared,
         passed=not reasons,
@@ -61,12 +62,12 @@ def agreement(declared: Agrees, facts: Sequence[Sequence[ParityFacts]], steps: i
     )
 
 
-def _reasons(declared: Agrees, judge: ParityFacts, differences: Sequence[float], bf16: bool) -> list[str]:
+def _reasons(declared: Agrees, judge: ParityFacts, differences: Sequence[float], precision: Precision) -> list[str]:
     allowed = _TOLERANCE.get((declared, judge.optimizer))
     if allowed is None:  # "on average" and "differently" are compared by loss over time, not step by step
         return []
-    if bf16 and declared == "closely":
-        allowed = _BF16_TOLERANCE
+    if precision in _ROUNDOFF and declared == "closely":
+        allowed = (5 * _ROUNDOFF[precision], 50 * _ROUNDOFF[precision])
     loss_limit, update_limit = allowed
     relative = max(d / max(1.0, abs(r)) for d, r in zip(differences, judge.reference, strict=True))
     update_error = judge.update_error or 0.0

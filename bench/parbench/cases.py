@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
@@ -51,6 +52,9 @@ class Measured:
     rounds: list[RoundSamples] = field(default_factory=list)
     held_out: Judged | None = None
     judged: RoundSamples | None = None
+    inspected: tuple[Inspected, ...] = ()
+    shards: tuple[str, ...] = ()
+    compile_s: float = 0.0
     startup_s: float | None = None
     unit: str = "samples"
     units_per_sample: int = 1

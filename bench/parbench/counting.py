@@ -21,6 +21,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from parbench.wire import wire_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
@@ -29,16 +31,18 @@ class Counted:
     Attributes:
         op: its name, such as "all_reduce".
         logical_bytes: what the ideal algorithm sends from this rank.
+        wire_bytes: what this backend's algorithm sends from this rank; None where it is not known.
         group_size: ranks that take part.
         group: the group's name.
-        dtype: of the buffer.
+        dtype: of the buffer; None where there is none on this rank.
     """
 
     op: str
     logical_bytes: Fraction
+    wire_bytes: Fraction | None
     group_size: int
     group: str
-    dtype: str
+    dtype: torch.dtype | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,16 @@ class ByteCounter(TorchDispatchMode):
                 total[one.op] = total.get(one.op, Fraction(0)) + one.logical_bytes
         return total
 
+    def wire_by_op(self) -> dict[str, Fraction] | None:
+        """Return op -> bytes that this backend sends, as `by_op`; None where that is not known of one of them."""
+        total: dict[str, Fraction] = {}
+        for one in self.seen:
+            if one.wire_bytes is None:
+                return None
+            if one.wire_bytes:
+                total[one.op] = total.get(one.op, Fraction(0)) + one.wire_bytes
+        return total
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,
@@ -175,15 +189,19 @@ class ByteCounter(TorchDispatchMode):
         if group is None or (not tensors and rule.factor not in (_nothing, _root_share, _all_but_root)):
             self.unknown[name] += 1
             return
-        root = args[_ROOT[name]] == group.rank() if name in _ROOT else False
+        source = args[_ROOT[name]] if name in _ROOT else None
+        root = source == group.rank()
+        place = (group.rank() - source) % group.size() if isinstance(source, int) else group.rank()
         size = sum(t.numel() * t.element_size() for t in tensors)
+        logical = rule.factor(group.size(), root) * size
         self.seen.append(
             Counted(
                 op=rule.op,
-                logical_bytes=rule.factor(group.size(), root) * size,
+                logical_bytes=logical,
+                wire_bytes=wire_bytes(dist.get_backend(group), rule.op, size, group.size(), place, logical),
                 group_size=group.size(),
                 group=group.group_name,
-                dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "none",
+                dtype=tensors[0].dtype if tensors and rule.op != "barrier" else None,
             )
         )
 

@@ -85,3 +85,33 @@ class StrategyFacts(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     leftovers: tuple[str, ...] = ()
     failed_step: str | None = None
     seconds: dict[str, float] = {}
+
+
+class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What one rank sent, held and computed in one step, a mean over a period; bytes of a step are per rank.
+
+    Attributes:
+        member: whether this rank took part.
+        sent: op -> logical bytes, by the dispatcher.
+        wire: op -> bytes that this backend's algorithm sends; None where it is not known.
+        collectives: how many were issued.
+        unreadable: communication operators that the counter could not read.
+        traffic: op -> logical bytes, as the strategy says; None where it says nothing.
+        textbook: the formula usually quoted.
+        textbook_bytes: its value.
+        held: "parameters", "optimizer", "buffers" -> bytes; None where the trainer does not say.
+        memory: the closed form of the same, and of gradients; None where the strategy says nothing.
+        types: class of operators -> floating-point types it computed in.
+    """
+
+    member: bool = True
+    sent: dict[str, float] = {}
+    wire: dict[str, float] | None = None
+    collectives: float = 0.0
+    unreadable: tuple[str, ...] = ()
+    traffic: dict[str, float] | None = None
+    textbook: str | None = None
+    textbook_bytes: float | None = None
+    held: dict[str, int] | None = None
+    memory: dict[str, int] | None = None
+    types: dict[str, str] = {}

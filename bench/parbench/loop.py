@@ -39,6 +39,7 @@ def run_steps(
     progress: Progress,
     fault: Callable[[int], Fault | None],
     probes: Sequence[Probe] = (),
+    loss_scale: float = 1.0,
 ) -> StepsDone:
     """Train `count` steps from step number `first` and return this rank's raw samples.
 
@@ -52,6 +53,7 @@ def run_steps(
         progress: told the number of the step being taken.
         fault: step -> the fault injected there, if any.
         probes: cheap meters, told about every step.
+        loss_scale: what the losses that the trainer gives are multiplied by.
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
@@ -79,7 +81,7 @@ def run_steps(
     clock.mark()
     wall_s = clock.finish()
     *seconds, drain_s = clock.intervals()
-    values = _read(losses)
+    values = [None if x is None else x / loss_scale for x in _read(losses)]
     return StepsDone(
         seconds=tuple(seconds),
         losses=tuple(x if x is not None and math.isfinite(x) else None for x in values),

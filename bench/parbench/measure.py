@@ -7,23 +7,20 @@ judged    loss and held-out data           once all have trained the same number
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from parbench.cases import Measured
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
-from parbench.record import Status, WarmUp
+from parbench.pace import MOST_WARM_UP_ROUNDS, MOST_WARM_UP_S, round_steps, steady, warm_up_of, warm_up_steps
+from parbench.record import Status
 from parbench.session import RoundSamples, Session, Variant
 
 Phase = Callable[[Measured, str], None]
 RoundDone = Callable[[Measured], None]
 
-_STEADY_ROUNDS = 2
-_STEADY_WITHIN = 0.05
-_MOST_WARM_UP_ROUNDS = 10
-_MOST_WARM_UP_S = 30.0
+_MOST_COMPILING_ROUNDS = 5
 
 
 @final
@@ -91,11 +88,13 @@ class Launch:
                 m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
         self._warm_up(session)
         self._rounds()
+        self._inspect(session)
 
     def _build(self, session: Session, m: Measured) -> None:
         variant = session.add(m.case.spec)
         m.unit, m.units_per_sample = variant.unit, variant.units_per_sample
         m.parameters, m.period, m.agrees = variant.parameters, variant.period, variant.agrees
+        m.shards = variant.shards
         if variant.unsupported is not None:
             m.end("unsupported", variant.unsupported, 0)
             return
@@ -107,16 +106,16 @@ class Launch:
         while pending:
             for m in pending:
                 self._enter(m, "warm-up")
-                m.warm_up_rounds.append(self._variant(m).round(_warm_up_steps(m)))
+                m.warm_up_rounds.append(self._variant(m).round(warm_up_steps(m)))
                 self._judge(m, m.warm_up_rounds[-1])
             lap += 1
             fixed = pending[0].case.spec.warmup is not None
-            enough = fixed or all(_steady(m.warm_up_rounds) for m in pending)
+            enough = fixed or all(steady(m.warm_up_rounds) for m in pending)
             spent_s = sum(r.wall_s for m in pending for r in m.warm_up_rounds)
-            if enough or lap >= _MOST_WARM_UP_ROUNDS or spent_s > _MOST_WARM_UP_S * len(pending):
+            if enough or lap >= MOST_WARM_UP_ROUNDS or spent_s > MOST_WARM_UP_S * len(pending):
                 break
         for m in pending:
-            m.warm_up = _warm_up_of(m)
+            m.warm_up = warm_up_of(m)
             ready_s = session.ranks.ready_s
             first_s = self._variant(m).first_step_s
             if ready_s is not None and first_s is not None:
@@ -129,9 +128,27 @@ class Launch:
             order.shuffle(pending)
             for m in pending:
                 self._enter(m, "measuring")
-                m.rounds.append(self._variant(m).round(_round_steps(m)))
-                self._judge(m, m.rounds[-1])
+                done = self._variant(m).round(round_steps(m))
+                if done.compile_s and len(m.warm_up_rounds) < MOST_WARM_UP_ROUNDS + _MOST_COMPILING_ROUNDS:
+                    m.warm_up_rounds.append(done)  # a batch of another shape came by: not a time of the step
+                    self._judge(m, done)
+                    continue
+                m.rounds.append(done)
+                self._judge(m, done)
                 self._on_round(m)
+
+    def _inspect(self, session: Session) -> None:
+        for m in self._alive():
+            self._enter(m, "inspection")
+            m.compile_s = self._variant(m).compile_s
+            try:
+                m.inspected = self._variant(m).inspect()
+            except (RankLost, RanksStuck) as error:  # what was measured before stays true
+                self._keep(error.logs)
+                session.kill()
+                for other in self._alive():
+                    other.teardown = f"in the inspection of {m.case.spec.strategy}: {error}"
+                return
 
     def _judge(self, m: Measured, last: RoundSamples) -> None:
         """Judge what was learnt once as many steps are trained as are to be measured, warm-up included.
@@ -199,43 +216,3 @@ def _ending(error: RankLost | RanksStuck) -> tuple[Status, int]:
     if isinstance(error, RanksStuck):
         return "timeout", error.exit_code
     return ("oom" if error.failure.kind == "oom" else "failed"), error.exit_code
-
-
-def _warm_up_steps(m: Measured) -> int:
-    if m.case.spec.warmup is not None:
-        return m.case.spec.warmup
-    return _whole_periods(min(m.case.spec.steps_per_round, m.case.spec.steps), m.period)
-
-
-def _round_steps(m: Measured) -> int:
-    left = m.case.spec.steps - m.steps_done
-    return _whole_periods(min(m.case.spec.steps_per_round, left), m.period)
-
-
-def _whole_periods(steps: int, period: int) -> int:
-    return math.ceil(steps / period) * period
-
-
-def _steady(rounds: Sequence[RoundSamples]) -> bool:
-    """Return whether the last rounds brought no new best time: what still falls is warming up, what varies is noise."""
-    times = [r.wall_s / r.steps for r in rounds]
-    earlier, last = times[:-_STEADY_ROUNDS], times[-_STEADY_ROUNDS:]
-    return bool(earlier) and min(last) >= (1 - _STEADY_WITHIN) * min(earlier)
-
-
-def _warm_up_of(m: Measured) -> WarmUp:
-    rounds = m.warm_up_rounds
-    fixed = m.case.spec.warmup is not None
-    rule = (
-        f"{m.case.spec.warmup} steps, as asked"
-        if fixed
-        else f"rounds until the last {_STEADY_ROUNDS} of every case bring no time {_STEADY_WITHIN:.0%} under the "
-        f"best before, at most {_MOST_WARM_UP_ROUNDS} rounds or {_MOST_WARM_UP_S:.0f} s each"
-    )
-    return WarmUp(
-        steps=sum(r.steps for r in rounds),
-        wall_s=sum(r.wall_s for r in rounds),
-        first_step_s=max(r.seconds[0] for r in rounds[0].ranks),
-        steady=None if fixed else _steady(rounds),
-        rule=rule,
-    )

@@ -62,7 +62,8 @@ def reference(job: Job, ctx: RankContext, steps: int, say: Callable[[str], None]
         optimizer.zero_grad(set_to_none=True)
         losses.append(backward(job, alone, job.model, job.batch(step)))
         optimizer.step()
-    return Reference(losses=tuple(float(x) for x in losses), before=before, after=_copies(job.model))
+    values = tuple(float(x) / job.loss_scale for x in losses)
+    return Reference(losses=values, before=before, after=_copies(job.model))
 
 
 def compare(
@@ -113,7 +114,7 @@ def compare_one(
         losses.append(trainer.step(job.batch(step)))
     trainer.drain()
     parameters = trainer.full_parameters()
-    given = [None if x is None else float(x) for x in losses]
+    given = [None if x is None else float(x) / job.loss_scale for x in losses]
     values = tuple(None if x is None else _finite(x) for x in given)
     bad = [step for step, x in enumerate(given) if x is not None and not math.isfinite(x)]
     if bad:

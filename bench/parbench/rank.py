@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from parbench import parity
+from parbench import axes, parity
 from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
+from parbench.builder import Builder
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.examine import Examination
-from parbench.facts import StrategyFacts
+from parbench.facts import Inspected, StrategyFacts
 from parbench.faults import Fault, parse_fault
 from parbench.groups import Groups
 from parbench.heartbeat import Heartbeat
+from parbench.inspection import ClosedForms, closed_forms, inspect
 from parbench.launch.messages import (
     Build,
     Built,
@@ -31,6 +34,7 @@ from parbench.launch.messages import (
     Drop,
     Evaluate,
     Examine,
+    Inspect,
     Judged,
     Leave,
     Parity,
@@ -45,7 +49,7 @@ from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class _Variant:
     ctx: RankContext | None
     job: Job | None
     trainer: Trainer | None
-    group: dist.ProcessGroup | None
+    closed: ClosedForms | None
     randomness: Randomness
     probes: tuple[Probe, ...]
 
@@ -72,6 +76,7 @@ class Rank:
         self._seat = seat
         self._heartbeat = heartbeat
         self._fault = parse_fault(seat.fault)
+        self._builder = Builder(self.device)
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
@@ -96,6 +101,8 @@ class Rank:
                 return self._parity(command)
             case Steps():
                 return self._steps(command)
+            case Inspect():
+                return self._inspect(command)
             case Evaluate():
                 return self._evaluate(command)
             case Drop():
@@ -108,21 +115,22 @@ class Rank:
 
     def _build(self, command: Build) -> Reply:
         started_s = time.perf_counter()
-        spec, rank = command.spec, self._seat.rank
+        spec = command.spec
         strategy = self._registry.resolve("strategy", spec.strategy)
         workload = self._registry.resolve("workload", spec.workload)
         group = self._groups.first(spec.world_size) if spec.world_size > 1 else None
-        member = rank < spec.world_size
-        ctx = job = trainer = why = None
-        parameters = 0
+        member = self._seat.rank < spec.world_size
+        ctx = job = trainer = closed = why = None
         if member:
             ctx = self._context(spec, group)
-            why = workload.unsupported()
-            job = self._job(workload, spec) if why is None else None
-            why = strategy.unsupported(job, ctx) if job is not None else why
-            if job is not None and why is None:
+            why = workload.unsupported() or axes.unsupported(spec)
+            shapes = self._builder.shapes(workload, spec) if why is None else None
+            if shapes is not None:
+                why = strategy.impossible(shapes, spec.world_size) or strategy.unsupported(shapes, ctx)
+            if shapes is not None and why is None:
+                closed = closed_forms(strategy, shapes, ctx)
+                job = self._builder.full(workload, spec)
                 trainer = strategy.wrap(job, ctx)
-                parameters = sum(p.numel() for p in job.model.parameters())
         # What is unsupported is kept too, until it is dropped.
         self._variants[command.variant] = _Variant(
             spec=spec,
@@ -131,7 +139,7 @@ class Rank:
             ctx=ctx,
             job=job,
             trainer=trainer,
-            group=group,
+            closed=closed,
             probes=tuple(self._registry.resolve("probe", name) for name in spec.probes),
             randomness=Randomness(self.device),
         )
@@ -142,7 +150,8 @@ class Rank:
             period=strategy.period,
             unit=job.unit if job else "samples",
             units_per_sample=job.units_per_sample if job else 1,
-            parameters=parameters,
+            parameters=sum(p.numel() for p in job.model.parameters()) if job else 0,
+            shards=tuple(strategy.shards),
             wall_s=time.perf_counter() - started_s,
             member=member,
         )
@@ -160,11 +169,6 @@ class Rank:
             generator=torch.Generator().manual_seed(spec.seed),
         )
 
-    def _job(self, workload: Workload, spec: RunSpec) -> Job:
-        batch_size = spec.global_batch_size or workload.default_batch_size(spec.size)
-        torch.manual_seed(spec.seed)  # a forked process inherits its parent's random state
-        return workload.build(spec.size, spec.seed, self.device, batch_size)
-
     def _examine(self, command: Examine) -> Reply:
         strategy = self._registry.resolve("strategy", command.strategy)
         group = self._groups.first(command.world_size) if command.world_size > 1 else None
@@ -179,14 +183,17 @@ class Rank:
             return ParityDone()
         ctx, spec = variant.ctx, variant.spec
 
+        compiled_s = self._builder.compiled_s
+
         def build() -> Job:
-            return self._job(variant.workload, spec)
+            return self._builder.full(variant.workload, spec)
 
         def reference(optimizer: str) -> parity.Reference:
             key = (spec.workload, spec.size, spec.precision, spec.global_batch_size, spec.accumulate, spec.seed)
             full_key = (*key, command.steps, optimizer)
             if full_key not in self._references:
-                self._references[full_key] = _reference(build(), ctx, command.steps, optimizer, self._say)
+                job = self._builder.reference(variant.workload, spec)
+                self._references[full_key] = _reference(job, ctx, command.steps, optimizer, self._say)
             return self._references[full_key]
 
         with Randomness(self.device):
@@ -198,7 +205,7 @@ class Rank:
                 reference if ctx.rank == 0 else None,
                 self._say,
             )
-        return ParityDone(facts=facts)
+        return ParityDone(facts=facts, compile_s=self._builder.compiled_s - compiled_s)
 
     def _say(self, phase: str) -> None:
         self._heartbeat.phase = phase
@@ -212,8 +219,9 @@ class Rank:
             gc.collect()
             gc.freeze()
             gc.disable()
+        compiled_s = self._builder.compiled_s
         with variant.randomness:
-            return run_steps(
+            done = run_steps(
                 variant.trainer,
                 variant.job.batch,
                 variant.ctx,
@@ -223,7 +231,16 @@ class Rank:
                 progress=self._heartbeat,
                 fault=self._fault_of(variant.spec.strategy),
                 probes=variant.probes,
+                loss_scale=variant.job.loss_scale,
             )
+        return msgspec.structs.replace(done, compile_s=self._builder.compiled_s - compiled_s)
+
+    def _inspect(self, command: Inspect) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.trainer is None or variant.job is None or variant.closed is None:
+            return Inspected(member=False)
+        with variant.randomness:
+            return inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
 
     def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
         fault, rank = self._fault, self._seat.rank
@@ -243,7 +260,7 @@ class Rank:
         if variant.job.held_out is None:
             return Judged(reason=variant.job.held_out_reason)
         with Randomness(self.device):
-            model = self._job(variant.workload, variant.spec).model
+            model = self._builder.plain(variant.workload, variant.spec).model
             if (why := _fill(model, parameters, variant.job.model)) is not None:
                 return Judged(reason=why)
             values = variant.job.held_out(model)

@@ -8,11 +8,12 @@ from typing import Literal
 
 import msgspec
 
+from parbench.observed import Held, Traffic
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 0
+SCHEMA_MINOR = 1
 
 Status = Literal["complete", "failed", "oom", "timeout", "unsupported", "interrupted"]
 Quality = Literal["measured", "estimated", "paced", "simulated", "suspect", "unavailable"]
@@ -202,6 +203,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         repeat: which fresh launch of the cell this is, from 0.
         status: how it ended.
         reason: a sentence wherever status is not "complete".
+        traffic: what a step sends, beside its closed form; None where no step was inspected.
+        held: what a rank keeps from step to step, likewise.
+        precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
         numerics: "finite", or "nonfinite at step k".
         chosen: automatic choices with their reasons, by name ("device", "backend", "threads", ...).
         launch: how it was measured: cells it was interleaved with, order, rank placement.
@@ -222,6 +226,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     metrics: dict[str, Metric] = {}
     agreement: Agreement | None = None
+    traffic: Traffic | None = None
+    held: Held | None = None
+    precision: dict[str, str] = {}
     breakdown: dict[str, float] | None = None
     warnings: tuple[Warned, ...] = ()
     numerics: str = "finite"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from parbench.accounts import account_cautions, account_metrics, held_of, traffic_of
 from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
@@ -49,7 +50,7 @@ def record_of(
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
         metrics = judged(timing, warnings) | _other_metrics(m)
-    warnings += cautions(m, environment)
+    warnings += [*cautions(m, environment), *account_cautions(m)]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -61,6 +62,9 @@ def record_of(
         repeat=m.case.repeat,
         environment=environment,
         metrics=metrics,
+        traffic=traffic_of(m),
+        held=held_of(m),
+        precision=m.inspected[0].types if m.inspected else {},
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),
         numerics=numerics(m),
@@ -140,7 +144,7 @@ def _seconds_by_rank(rounds: Sequence[RoundSamples]) -> list[list[float]]:
 
 
 def _other_metrics(m: Measured) -> dict[str, Metric]:
-    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | _probed(m)
+    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | account_metrics(m) | _probed(m)
 
 
 def _probed(m: Measured) -> dict[str, Metric]:

@@ -13,7 +13,7 @@ from parbench.spec import RunSpec
 from parbench.suite import Suite
 
 if TYPE_CHECKING:
-    from parbench.api import Workload
+    from parbench.api import Job, Workload
 
 
 def resolve(suite: Suite, registry: Registry) -> Suite:
@@ -23,7 +23,7 @@ def resolve(suite: Suite, registry: Registry) -> Suite:
     its data is added, and cells that turn out to be the same are kept once.
 
     Raises:
-        UsageError: a name, an argument or a size is unknown.
+        UsageError: a name, an argument or a size is unknown, or a strategy can never run a job on so many ranks.
         MissingError: torch is missing.
     """
     resolver = _Resolver(registry)
@@ -44,6 +44,7 @@ class _Resolver:
         self._registry = registry
         self._workloads: dict[str, Workload] = {}
         self._hashes: dict[str, str | None] = {}
+        self._jobs: dict[tuple[str, str, int | None], Job] = {}
 
     def one(self, spec: RunSpec) -> RunSpec:
         spec = self._with_ranks(spec)
@@ -63,7 +64,27 @@ class _Resolver:
                 f"the data of {spec.workload} is not what the record was measured on "
                 f"({spec.data_hash} then, {found} now): losses are not comparable"
             )
-        return msgspec.structs.replace(spec, global_batch_size=batch, data_hash=found)
+        resolved = msgspec.structs.replace(spec, global_batch_size=batch, data_hash=found)
+        self._refuse_impossible(resolved, workload)
+        return resolved
+
+    def _refuse_impossible(self, spec: RunSpec, workload: Workload) -> None:
+        strategy = self._registry.resolve("strategy", spec.strategy)
+        if workload.unsupported() is not None:
+            return
+        why = strategy.impossible(self._job(spec, workload), spec.world_size)
+        if why is not None:
+            raise UsageError(f"{spec.strategy} on {spec.workload}/{spec.size} at {spec.world_size} ranks: {why}")
+
+    def _job(self, spec: RunSpec, workload: Workload) -> Job:
+        """Return the job of `spec` without values; every strategy is asked about the same one."""
+        import torch
+
+        key = (spec.workload, spec.size, spec.global_batch_size)
+        if key not in self._jobs:
+            batch = spec.global_batch_size or workload.default_batch_size(spec.size)
+            self._jobs[key] = workload.build(spec.size, spec.seed, torch.device("meta"), batch)
+        return self._jobs[key]
 
     def identity(self, spec: RunSpec) -> bytes:
         """Return what two spellings of one cell share."""

@@ -19,7 +19,7 @@ from typing import final
 
 from parbench.agreement import agreement
 from parbench.errors import ParbenchError, UsageError
-from parbench.facts import StrategyFacts
+from parbench.facts import Inspected, StrategyFacts
 from parbench.launch.local import LocalRanks
 from parbench.launch.messages import (
     Build,
@@ -27,6 +27,7 @@ from parbench.launch.messages import (
     Drop,
     Evaluate,
     Examine,
+    Inspect,
     Judged,
     Parity,
     ParityDone,
@@ -73,6 +74,11 @@ class RoundSamples:
         return max(r.wall_s for r in self.ranks)
 
     @property
+    def compile_s(self) -> float:
+        """Seconds of it that the slowest rank spent compiling."""
+        return max(r.compile_s for r in self.ranks)
+
+    @property
     def drain_s(self) -> float:
         """Longest time over ranks of completing pending work after the last step."""
         return max(r.drain_s for r in self.ranks)
@@ -90,6 +96,7 @@ class Variant:
         self.build_s = max(b.wall_s for b in built)
         self.steps_taken = 0
         self.first_step_s: float | None = None
+        self.compile_s = 0.0
         self._closed = False
         self.unsupported = next((b.unsupported for b in built if b.unsupported), None)
 
@@ -118,12 +125,18 @@ class Variant:
         """Parameters rank 0 holds."""
         return self._built.parameters
 
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """What the ranks share out instead of repeating."""
+        return self._built.shards
+
     def parity(self, steps: int = 3) -> Agreement:
         """Compare with one process over `steps` steps from the first weights; the variant itself is not stepped."""
         self._check(steps)
         replies = self._session.call(Parity(variant=self._number, steps=steps))
-        facts = [r.facts for r in replies if isinstance(r, ParityDone) and r.facts]
-        return agreement(self._built.agrees, facts, steps, bf16=self.spec.precision == "bf16")
+        done = [r for r in replies if isinstance(r, ParityDone) and r.facts]
+        self.compile_s += max(r.compile_s for r in done)
+        return agreement(self._built.agrees, [r.facts for r in done], steps, self.spec.precision)
 
     def round(self, steps: int) -> RoundSamples:
         """Take `steps` consecutive steps between two barriers and return their raw samples."""
@@ -132,6 +145,7 @@ class Variant:
         replies = self._session.call(Steps(variant=self._number, first=first, count=steps))
         members = tuple(r for r in replies if isinstance(r, StepsDone) and r.member)
         self.steps_taken += steps
+        self.compile_s += max(r.compile_s for r in members)
         if self.first_step_s is None:
             self.first_step_s = max(r.seconds[0] for r in members)
         nonfinite = sorted({step for r in members for step in r.nonfinite})
@@ -143,6 +157,12 @@ class Variant:
             ranks=members,
             nonfinite=tuple(nonfinite),
         )
+
+    def inspect(self) -> tuple[Inspected, ...]:
+        """Take one more period of steps and return what each member rank sent, held and computed."""
+        self._check()
+        replies = self._session.call(Inspect(variant=self._number))
+        return tuple(r for r in replies if isinstance(r, Inspected) and r.member)
 
     def held_out(self) -> Judged:
         """Return loss and accuracy of the present weights on held-out data, or why there are none."""
@@ -253,7 +273,7 @@ class Session:
                 f"use Session(world_size={wanted})"
             )
 
-    def call(self, command: Build | Examine | Parity | Steps | Evaluate | Drop) -> list[Reply]:
+    def call(self, command: Build | Examine | Parity | Steps | Inspect | Evaluate | Drop) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""
         if self._closed:
             raise UsageError("the session is closed; open a new one")

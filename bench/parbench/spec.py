@@ -12,7 +12,8 @@ from parbench.grammar import parse, unparse
 
 Device = Literal["auto", "cpu", "cuda"]
 Backend = Literal["auto", "gloo", "nccl"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Recompute = Literal["none", "full", "selective"]
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +26,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         world_size: ranks; a strategy that always runs on one rank has 1 here.
         device: where tensors live.
         backend: which library moves them.
-        precision: arithmetic of forward and backward.
+        precision: arithmetic of forward and backward; weights stay fp32, and fp16 scales the loss.
+        recompute: what backward computes again instead of keeping it: "none", "full" (all inside each block) or
+            "selective" (all but matrix multiplications, convolutions and attention).
+        compile: whether each block is compiled (torch.compile).
         global_batch_size: samples per optimizer step over all ranks; None takes the workload's own.
         accumulate: micro-steps a rank's share of the batch is cut into.
         warmup: steps left out before measuring; None warms up until steady.
@@ -47,6 +51,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     device: Device = "auto"
     backend: Backend = "auto"
     precision: Precision = "fp32"
+    recompute: Recompute = "none"
+    compile: bool = False
     global_batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
     accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
     warmup: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None

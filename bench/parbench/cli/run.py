@@ -95,11 +95,26 @@ def run(
         _Text,
         typer.Option(
             "--precision",
-            metavar="fp32|bf16",
-            help="Arithmetic of forward and backward.",
+            metavar="fp32|bf16|fp16",
+            help="Arithmetic of forward and backward; weights stay fp32.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
+    recompute: Annotated[
+        _Text,
+        typer.Option(
+            "--recompute",
+            metavar="none|full|selective",
+            help="What backward computes again instead of keeping: all of each block, or all but matrix products.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile each block; the time it takes is reported apart.", rich_help_panel=_WHAT
+        ),
+    ] = False,
     seed: Annotated[
         _Text,
         typer.Option("--seed", metavar="N", help="Seed of weights and batches.", rich_help_panel=_WHAT),
@@ -227,6 +242,8 @@ def run(
         "global_batch_size": global_batch_size,
         "accumulate": accumulate,
         "precision": precision,
+        "recompute": recompute,
+        "compile": "true" if compiled else None,
         "seed": seed,
         "steps": steps,
         "warmup": warmup,

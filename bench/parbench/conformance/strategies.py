@@ -50,7 +50,7 @@ def _agrees_in(by_rank: Sequence[TrialFacts], ranks: Ranks) -> Finding:
     if by_rank[0].unsupported is not None:
         return not_applicable(law, by_rank[0].unsupported)
     facts = [trial.facts for trial in by_rank]
-    found = agreement(ranks[0].agrees, facts, len(facts[0][0].losses), bf16=False)
+    found = agreement(ranks[0].agrees, facts, len(facts[0][0].losses), "fp32")
     return judged(law, None if found.passed else found.reason, f"losses differ by at most {found.loss_difference:.1g}")
 
 

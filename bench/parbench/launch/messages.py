@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from parbench.facts import ParityFacts, StrategyFacts
+from parbench.facts import Inspected, ParityFacts, StrategyFacts
 from parbench.record import Agrees, Series
 from parbench.spec import RunSpec
 
@@ -51,6 +51,12 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     count: int
 
 
+class Inspect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Take one more period of steps of the variant and look at what they send, hold and compute."""
+
+    variant: int
+
+
 class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Judge the variant's weights on held-out data."""
 
@@ -78,7 +84,7 @@ class Examine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     world_size: int
 
 
-Command = Build | Examine | Parity | Steps | Evaluate | Drop | Clear | Leave
+Command = Build | Examine | Parity | Steps | Inspect | Evaluate | Drop | Clear | Leave
 
 # ---- replies: one per rank and command
 
@@ -98,6 +104,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     unit: str = "samples"
     units_per_sample: int = 1
     parameters: int = 0
+    shards: tuple[str, ...] = ()
     wall_s: float = 0.0
     member: bool = True
 
@@ -106,6 +113,7 @@ class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The facts of every optimizer compared."""
 
     facts: tuple[ParityFacts, ...] = ()
+    compile_s: float = 0.0
 
 
 class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -117,6 +125,7 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     samples: tuple[int, ...] = ()
     wall_s: float = 0.0
     drain_s: float = 0.0
+    compile_s: float = 0.0
     series: tuple[Series, ...] = ()
     member: bool = True
 
@@ -141,7 +150,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Reply = Ready | Built | StrategyFacts | ParityDone | StepsDone | Judged | Done | Raised
+Reply = Ready | Built | StrategyFacts | ParityDone | StepsDone | Inspected | Judged | Done | Raised
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):

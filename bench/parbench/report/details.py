@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parbench.record import RunRecord
-from parbench.report.words import duration, small, visible, with_interval
+from parbench.report.words import duration, size, small, visible, with_interval
 
 
 def record_details(record: RunRecord) -> RenderableType:
@@ -25,6 +25,9 @@ def record_details(record: RunRecord) -> RenderableType:
         *_ending(record),
         *_agreement(record),
         _metrics(record),
+        *_traffic(record),
+        *_held(record),
+        *_precision(record),
         *_warm_up(record),
         *(
             Text(f"{visible(name, 40)}: {visible(one.value)} ({visible(one.because)})")
@@ -81,6 +84,39 @@ def _metrics(record: RunRecord) -> Table:
             *map(Text, (visible(name, 60), with_interval(metric), str(metric.n), metric.quality, visible(why)))
         )
     return table
+
+
+def _traffic(record: RunRecord) -> Iterator[Text]:
+    found = record.traffic
+    if found is None:
+        return
+    yield Text(f"sent per step by rank {found.rank}: {_sizes(found.sent)} in {found.collectives:g} collectives")
+    if found.closed_form is not None:
+        yield Text(f"  closed form: {_sizes(found.closed_form)}")
+    if found.wire is not None:
+        yield Text(f"  on the wire of this backend: {_sizes(found.wire)}")
+    if found.textbook is not None and found.textbook_bytes is not None:
+        yield Text(f"  textbook: {visible(found.textbook)} = {size(found.textbook_bytes)}")
+
+
+def _held(record: RunRecord) -> Iterator[Text]:
+    found = record.held
+    if found is None:
+        return
+    yield Text(f"held by rank {found.rank}: {_sizes(found.held)}")
+    if found.closed_form is not None:
+        yield Text(f"  closed form: {_sizes(found.closed_form)}")
+    yield Text(f"  shared out over the ranks: {', '.join(map(visible, found.shards)) or 'nothing, every rank has all'}")
+
+
+def _precision(record: RunRecord) -> Iterator[Text]:
+    if record.precision:
+        parts = (f"{visible(name, 40)} {visible(kind, 40)}" for name, kind in record.precision.items())
+        yield Text(f"computed in: {', '.join(parts)}")
+
+
+def _sizes(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{visible(name, 40)} {size(value)}" for name, value in parts.items()) or "nothing"
 
 
 def _warm_up(record: RunRecord) -> Iterator[Text]:

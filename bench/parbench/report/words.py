@@ -80,6 +80,12 @@ def duration(value_s: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
+def size(value: float) -> str:
+    """Return a number of bytes, such as `1.23 MiB`."""
+    factor, unit = _scale(value, "bytes")
+    return f"{number(value * factor)} {unit}"
+
+
 def several(items: Iterable[str], last: str = "and") -> str:
     """Join as a sentence does: `a, b and c`."""
     listed = list(items)
