@@ -69,6 +69,7 @@ class FakeVariant:
     def __init__(self, session, spec):
         self.session, self.strategy, self.taken = session, spec.strategy, 0
         self.period = session.period
+        self.impossible = False
         self.unsupported = "no" if spec.strategy in session.unsupported else None
 
     def parity(self, steps):

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from parbench.errors import UsageError, unknown_name
 from parbench.grammar import Call, Value, unparse
@@ -22,16 +23,30 @@ _WORDS: Mapping[object, str] = {
 }
 
 
+class Nested(Protocol):
+    """What is known of arguments that are plug-ins themselves, such as `pipeline(schedule=interleaved(v=2))`."""
+
+    def takes(self, hint: object) -> bool:
+        """Whether an argument with this annotation is a plug-in."""
+
+    def made(self, hint: object, value: str | Call) -> object:
+        """Return the plug-in that a name or call means."""
+
+    def spelled(self, hint: object, value: str | Call) -> str:
+        """Return the one spelling of all texts that mean the same."""
+
+
 class _WrongTypeError(Exception):
     """The value does not fit the annotation."""
 
 
-def bind(cls: type, call: Call) -> dict[str, object]:
-    """Return the constructor's arguments by name, as `call` gives them.
+def bind(cls: type, call: Call, nested: Nested | None = None) -> dict[str, object]:
+    """Return the constructor's arguments by name, as `call` gives them; plug-ins among them stay names or calls.
 
     Args:
         cls: whose constructor is called.
         call: the name with arguments as the user wrote them.
+        nested: which annotations mean plug-ins.
 
     Raises:
         UsageError: an argument is unknown, missing, given twice or of the wrong type.
@@ -55,14 +70,24 @@ def bind(cls: type, call: Call) -> dict[str, object]:
         if name not in given and parameter.default is inspect.Parameter.empty:
             raise UsageError(f"{call.name} needs {name}; write {usage(cls, call.name)}")
     hints = _hints(cls)
-    return {name: _converted(call.name, name, value, hints.get(name, object)) for name, value in given.items()}
+    bound: dict[str, object] = {}
+    for name, value in given.items():
+        plugin = nested is not None and nested.takes(hints.get(name))
+        bound[name] = _converted(call.name, name, value, str | Call if plugin else hints.get(name, object))
+    return bound
 
 
-def canonical(cls: type, call: Call) -> str:
+def canonical(cls: type, call: Call, nested: Nested | None = None) -> str:
     """Return one spelling for all that mean the same: arguments named, those equal to their default left out."""
-    parameters = _parameters(cls)
-    bound = {name: value for name, value in bind(cls, call).items() if value != parameters[name].default}
-    return unparse(Call(call.name, (), {name: _plain(value) for name, value in bound.items()}))
+    parameters, hints = _parameters(cls), _hints(cls)
+    kept: dict[str, Value] = {}
+    for name, value in bind(cls, call, nested).items():
+        default: object = parameters[name].default
+        if nested is not None and nested.takes(hints.get(name)) and isinstance(value, str | Call):
+            value, default = nested.spelled(hints[name], value), str(default)
+        if value != default:
+            kept[name] = _plain(value)
+    return unparse(Call(call.name, (), kept))
 
 
 def arguments(cls: type) -> tuple[str, ...]:
@@ -79,13 +104,16 @@ def usage(cls: type, name: str) -> str:
     return f"{name}({listed})" if listed else name
 
 
-def construct(cls: type, call: Call) -> object:
+def construct(cls: type, call: Call, nested: Nested | None = None) -> object:
     """Call the constructor of `cls` with the arguments of `call`.
 
     Raises:
         UsageError: an argument does not fit, or the constructor refuses it.
     """
-    bound = bind(cls, call)
+    bound, hints = bind(cls, call, nested), _hints(cls)
+    for name, value in bound.items():
+        if nested is not None and nested.takes(hints.get(name)) and isinstance(value, str | Call):
+            bound[name] = nested.made(hints[name], value)
     try:
         return cls(**bound)
     except (ValueError, OSError) as error:

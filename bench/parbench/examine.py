@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -200,10 +201,11 @@ class Examination:
 
     def _failed_step(self) -> str | None:
         # One good step, then one whose loss raises in all ranks.
-        calls = self._ctx.accumulate
-        job = trials.failing(self._plain(), at_call=calls)
+        armed = threading.Event()
+        job = trials.failing(self._plain(), armed)
         trainer = self._strategy.wrap(job, self._ctx)
         trainer.step(job.batch(0))
+        armed.set()
         try:
             trainer.step(job.batch(1))
         except RuntimeError as error:

@@ -102,6 +102,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         held: "parameters", "optimizer", "buffers" -> bytes; None where the trainer does not say.
         memory: the closed form of the same, and of gradients; None where the strategy says nothing.
         types: class of operators -> floating-point types it computed in.
+        notes: what is particular to this rank.
     """
 
     member: bool = True
@@ -115,3 +116,4 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     held: dict[str, int] | None = None
     memory: dict[str, int] | None = None
     types: dict[str, str] = {}
+    notes: dict[str, str | int | float] = {}

@@ -7,10 +7,16 @@ another of the same ranks takes its place is still looked up. So none is destroy
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import final
+from unittest import mock
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+# Which of the two ways made a group: those of the launch are counted by all ranks, the others by their members only.
+_LAUNCH = -1
 
 
 @final
@@ -27,7 +33,7 @@ class Groups:
 
     def first(self, members: int) -> dist.ProcessGroup:
         """Return the group of the first `members` ranks; every rank of the launch calls this, members or not."""
-        key = (tuple(range(members)), 0)
+        key = (tuple(range(members)), _LAUNCH)
         if key not in self._made:
             self._made[key] = dist.new_group(list(range(members)), timeout=self._timeout)
         return self._made[key]
@@ -36,7 +42,8 @@ class Groups:
         """Return copy number `copy` of the group of these ranks of the launch; only they call this, in one order."""
         key = (tuple(ranks), copy)
         if key not in self._made:
-            self._made[key] = dist.new_group(list(ranks), timeout=self._timeout, use_local_synchronization=True)
+            with _named(f"parbench {list(ranks)} {copy}"):
+                self._made[key] = dist.new_group(list(ranks), timeout=self._timeout, use_local_synchronization=True)
         return self._made[key]
 
     @property
@@ -44,3 +51,14 @@ class Groups:
         """Every group made so far that this rank is in."""
         # Ranks outside a group are given a mark instead of one.
         return [group for group in self._made.values() if isinstance(group, dist.ProcessGroup)]
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let torch call the next group of some ranks `name`.
+
+    By itself it hashes the ranks with the number of groups this rank is in. Ranks that are in different numbers of
+    groups then wait for one another under different names until the timeout.
+    """
+    with mock.patch.object(distributed_c10d, "_hash_ranks_to_str", return_value=name):
+        yield

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from parbench.cases import Measured
+from parbench.errors import UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
 from parbench.pace import MOST_WARM_UP_ROUNDS, MOST_WARM_UP_S, round_steps, steady, warm_up_of, warm_up_steps
 from parbench.record import Status
@@ -96,7 +97,8 @@ class Launch:
         m.parameters, m.period, m.agrees = variant.parameters, variant.period, variant.agrees
         m.shards = variant.shards
         if variant.unsupported is not None:
-            m.end("unsupported", variant.unsupported, 0)
+            # What can never run was a mistake of the request; what cannot run here is a result.
+            m.end("unsupported", variant.unsupported, UsageError.exit_code if variant.impossible else 0)
             return
         self._variants[id(m)] = variant
 

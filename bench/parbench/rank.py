@@ -120,13 +120,14 @@ class Rank:
         workload = self._registry.resolve("workload", spec.workload)
         group = self._groups.first(spec.world_size) if spec.world_size > 1 else None
         member = self._seat.rank < spec.world_size
-        ctx = job = trainer = closed = why = None
+        ctx = job = trainer = closed = why = never = None
         if member:
             ctx = self._context(spec, group)
             why = workload.unsupported() or axes.unsupported(spec)
             shapes = self._builder.shapes(workload, spec) if why is None else None
             if shapes is not None:
-                why = strategy.impossible(shapes, spec.world_size) or strategy.unsupported(shapes, ctx)
+                never = strategy.impossible(shapes, spec.world_size)
+                why = never or strategy.unsupported(shapes, ctx)
             if shapes is not None and why is None:
                 closed = closed_forms(strategy, shapes, ctx)
                 job = self._builder.full(workload, spec)
@@ -146,6 +147,7 @@ class Rank:
         self._watch_groups()
         return Built(
             unsupported=why,
+            impossible=never is not None,
             agrees=strategy.agrees,
             period=strategy.period,
             unit=job.unit if job else "samples",
@@ -254,14 +256,14 @@ class Rank:
         variant = self._variants[command.variant]
         if variant.trainer is None or variant.job is None:
             return Judged(reason="not a member")
-        parameters = variant.trainer.full_parameters()
+        parameters, buffers = variant.trainer.full_parameters(), variant.trainer.full_buffers()
         if self._seat.rank != 0:
             return Judged(reason="rank 0 judges")
         if variant.job.held_out is None:
             return Judged(reason=variant.job.held_out_reason)
         with Randomness(self.device):
             model = self._builder.plain(variant.workload, variant.spec).model
-            if (why := _fill(model, parameters, variant.job.model)) is not None:
+            if (why := _fill(model, parameters, buffers)) is not None:
                 return Judged(reason=why)
             values = variant.job.held_out(model)
         finite = {name: value for name, value in values.items() if value - value == 0}
@@ -291,9 +293,8 @@ def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Call
     return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps, say)
 
 
-def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], trained: nn.Module) -> str | None:
-    """Copy trained parameters, and the buffers of `trained`, into a fresh model; return why that cannot be done."""
-    buffers = dict(trained.named_buffers())
+def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]) -> str | None:
+    """Copy trained parameters and buffers into a fresh model; return why that cannot be done."""
     wanted = dict(model.named_parameters())
     if (problem := parity.mismatch(wanted, parameters)) is not None:
         return f"the strategy's full parameters are not the model's: {problem}"
@@ -301,6 +302,5 @@ def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], trained: nn.
         for name, parameter in wanted.items():
             parameter.copy_(parameters[name])
         for name, buffer in model.named_buffers():
-            if name in buffers:
-                buffer.copy_(buffers[name])
+            buffer.copy_(buffers.get(name, buffer))
     return None

@@ -206,6 +206,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         traffic: what a step sends, beside its closed form; None where no step was inspected.
         held: what a rank keeps from step to step, likewise.
         precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
+        notes: per rank, what is particular to it or its plan, such as its place in a mesh.
         numerics: "finite", or "nonfinite at step k".
         chosen: automatic choices with their reasons, by name ("device", "backend", "threads", ...).
         launch: how it was measured: cells it was interleaved with, order, rank placement.
@@ -229,6 +230,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Traffic | None = None
     held: Held | None = None
     precision: dict[str, str] = {}
+    notes: tuple[dict[str, str | int | float], ...] = ()
     breakdown: dict[str, float] | None = None
     warnings: tuple[Warned, ...] = ()
     numerics: str = "finite"

@@ -65,6 +65,7 @@ def record_of(
         traffic=traffic_of(m),
         held=held_of(m),
         precision=m.inspected[0].types if m.inspected else {},
+        notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),
         numerics=numerics(m),

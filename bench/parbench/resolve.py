@@ -20,10 +20,11 @@ def resolve(suite: Suite, registry: Registry) -> Suite:
     """Return `suite` as it will run; resolving twice changes nothing.
 
     A strategy that always uses one number of ranks gets it, the batch size is filled in from the workload, the hash of
-    its data is added, and cells that turn out to be the same are kept once.
+    its data is added, and cells that turn out to be the same are kept once. A cell that can never run (a number of
+    ranks that its strategy cannot use) is said in the notes; where no cell can, the suite is refused.
 
     Raises:
-        UsageError: a name, an argument or a size is unknown, or a strategy can never run a job on so many ranks.
+        UsageError: a name, an argument or a size is unknown, or no cell can ever run.
         MissingError: torch is missing.
     """
     resolver = _Resolver(registry)
@@ -31,6 +32,9 @@ def resolve(suite: Suite, registry: Registry) -> Suite:
     for spec in suite.specs:
         resolved = resolver.one(fields.validated(spec))
         specs.setdefault(resolver.identity(resolved), resolved)
+    if resolver.refused and len(resolver.refused) == len(suite.specs):
+        raise UsageError("\n".join(dict.fromkeys(resolver.refused)))
+    resolver.notes += resolver.refused
     return msgspec.structs.replace(
         suite, specs=tuple(specs.values()), notes=tuple(dict.fromkeys((*suite.notes, *resolver.notes)))
     )
@@ -41,6 +45,7 @@ class _Resolver:
 
     def __init__(self, registry: Registry) -> None:
         self.notes: list[str] = []
+        self.refused: list[str] = []
         self._registry = registry
         self._workloads: dict[str, Workload] = {}
         self._hashes: dict[str, str | None] = {}
@@ -65,16 +70,16 @@ class _Resolver:
                 f"({spec.data_hash} then, {found} now): losses are not comparable"
             )
         resolved = msgspec.structs.replace(spec, global_batch_size=batch, data_hash=found)
-        self._refuse_impossible(resolved, workload)
+        self._note_impossible(resolved, workload)
         return resolved
 
-    def _refuse_impossible(self, spec: RunSpec, workload: Workload) -> None:
+    def _note_impossible(self, spec: RunSpec, workload: Workload) -> None:
         strategy = self._registry.resolve("strategy", spec.strategy)
         if workload.unsupported() is not None:
             return
         why = strategy.impossible(self._job(spec, workload), spec.world_size)
         if why is not None:
-            raise UsageError(f"{spec.strategy} on {spec.workload}/{spec.size} at {spec.world_size} ranks: {why}")
+            self.refused.append(f"{spec.strategy} on {spec.workload}/{spec.size} at {spec.world_size} ranks: {why}")
 
     def _job(self, spec: RunSpec, workload: Workload) -> Job:
         """Return the job of `spec` without values; every strategy is asked about the same one."""

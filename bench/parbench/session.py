@@ -99,6 +99,7 @@ class Variant:
         self.compile_s = 0.0
         self._closed = False
         self.unsupported = next((b.unsupported for b in built if b.unsupported), None)
+        self.impossible = any(b.impossible for b in built)
 
     @property
     def agrees(self) -> Agrees:

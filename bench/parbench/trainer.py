@@ -34,6 +34,14 @@ class Trainer(abc.ABC):
     def full_parameters(self) -> Mapping[str, Tensor]:
         """Return all parameters by the names of the job's model, gathered where sharded; for checks only."""
 
+    def full_buffers(self) -> Mapping[str, Tensor]:
+        """Return all buffers by the names of the job's model, where it has any; for checks only."""
+        return {}
+
+    def notes(self) -> Mapping[str, str | int | float]:
+        """Return what is particular to this rank or its plan (a split, a place in a mesh), for the record."""
+        return {}
+
     def holding(self) -> Holding | None:
         """Return what this rank keeps from step to step, for checks only; None where the trainer does not say."""
         return None
@@ -70,6 +78,10 @@ class ModelTrainer(Trainer):
     def full_parameters(self) -> Mapping[str, Tensor]:
         """Return the model's parameters, cut ones gathered."""
         return {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in self.job.model.named_parameters()}
+
+    def full_buffers(self) -> Mapping[str, Tensor]:
+        """Return the model's buffers."""
+        return dict(self.job.model.named_buffers())
 
     def holding(self) -> Holding | None:
         """Return the model's parameters and buffers and the optimizers' state."""

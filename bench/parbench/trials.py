@@ -5,7 +5,7 @@ N samples of the data set, B batch, D width, C classes, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import itertools
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -170,12 +170,11 @@ def _tied(seed: int, device: torch.device) -> Job:
     return _job(model, _batches(tokens_NT, tokens_NT[:, 0], batch_size=8), device, adam=True)
 
 
-def failing(job: Job, at_call: int) -> Job:
-    """Return `job` with a loss that raises at its call number `at_call`, in every rank alike."""
-    calls = itertools.count()
+def failing(job: Job, armed: threading.Event) -> Job:
+    """Return `job` with a loss that raises once `armed` is set, in every rank that computes it."""
 
     def loss(outputs: Tensor, batch: Batch) -> Tensor:
-        if next(calls) == at_call:
+        if armed.is_set():
             raise RuntimeError("planned by the examination")
         return job.loss(outputs, batch)
 

@@ -99,6 +99,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The variant stands, or the sentence that says why it cannot."""
 
     unsupported: str | None = None
+    impossible: bool = False
     agrees: Agrees = "closely"
     period: int = 1
     unit: str = "samples"

@@ -28,6 +28,7 @@ def record_details(record: RunRecord) -> RenderableType:
         *_traffic(record),
         *_held(record),
         *_precision(record),
+        *_notes(record),
         *_warm_up(record),
         *(
             Text(f"{visible(name, 40)}: {visible(one.value)} ({visible(one.because)})")
@@ -113,6 +114,12 @@ def _precision(record: RunRecord) -> Iterator[Text]:
     if record.precision:
         parts = (f"{visible(name, 40)} {visible(kind, 40)}" for name, kind in record.precision.items())
         yield Text(f"computed in: {', '.join(parts)}")
+
+
+def _notes(record: RunRecord) -> Iterator[Text]:
+    for rank, notes in enumerate(record.notes):
+        said = ", ".join(f"{visible(name, 60)} {visible(value, 200)}" for name, value in notes.items())
+        yield Text(f"rank {rank}: {said}")
 
 
 def _sizes(parts: Mapping[str, float]) -> str:
