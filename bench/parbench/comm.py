@@ -34,6 +34,10 @@ class Handle:
             self.tensor.div_(self.divide_by)
         return self.tensor
 
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.work is None or self.work.is_completed()
+
 
 @final
 class Comm:
@@ -121,6 +125,20 @@ class Comm:
             return Handle(None, shard.copy_(whole))
         work: dist.Work = _reduce_scatter_flat(shard, whole, group=self._group, async_op=True)
         return Handle(work, shard, self.world_size)
+
+    def send_async(self, tensor: Tensor, target: int) -> Handle:
+        """Start sending `tensor` (contiguous; not to be changed before `wait`) to rank `target` of these ranks."""
+        work: dist.Work | None = None
+        if self._group is not None and tensor.numel():
+            work = dist.isend(tensor, dist.get_global_rank(self._group, target), group=self._group)
+        return Handle(work, tensor)
+
+    def receive_async(self, tensor: Tensor, source: int) -> Handle:
+        """Start filling `tensor` with what rank `source` of these ranks sends; messages of a pair arrive in order."""
+        work: dist.Work | None = None
+        if self._group is not None and tensor.numel():
+            work = dist.irecv(tensor, dist.get_global_rank(self._group, source), group=self._group)
+        return Handle(work, tensor)
 
     def gather(self, tensor: Tensor, root: int = 0) -> list[Tensor]:
         """Return every rank's `tensor` (equal shapes) in rank order on rank `root`; nothing on the others."""

@@ -1,4 +1,4 @@
-"""A Found plug-in is a name and where its class is defined, known from file names: listing imports nothing."""
+"""A Found plug-in is a name and where its class is defined, known from its file: listing imports nothing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from parbench.errors import UsageError
 
-Kind = Literal["strategy", "workload", "probe"]
+Kind = Literal["strategy", "workload", "probe", "schedule"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -26,16 +26,22 @@ class Place:
     Attributes:
         package: the package whose folder is the registry.
         group: entry-point group of other distributions.
-        base: class in `parbench.api` that they extend.
+        contract: the module that has their base class.
+        base: the class that they extend.
         needs: class attributes that they must set.
         plural: what the command line calls all of them.
+        named_by: the class attribute that is the name users write; None where the name of the file is.
+        torch: whether they need it.
     """
 
     package: str
     group: str
+    contract: str = "parbench.api"
     base: str
     needs: tuple[str, ...]
     plural: str
+    named_by: str | None = None
+    torch: bool = True
 
 
 PLACES: Mapping[Kind, Place] = {
@@ -59,6 +65,16 @@ PLACES: Mapping[Kind, Place] = {
         base="Probe",
         needs=(),
         plural="probes",
+    ),
+    "schedule": Place(
+        package="parbench_strategies.pipelined.schedules",
+        group="parbench.schedules",
+        contract="parbench.schedule",
+        base="Schedule",
+        needs=("name", "paper"),
+        plural="schedules",
+        named_by="name",
+        torch=False,
     ),
 }
 
@@ -87,7 +103,11 @@ class Found:
 def discover(kind: Kind, plugins: Sequence[Path]) -> dict[str, list[Found]]:
     """Return all plug-ins of `kind` by name, in alphabetical order; more than one under a name is a clash."""
     place = PLACES[kind]
-    everything = [*_in_package(place.package), *_entry_points(place.group), *_named_files(kind, plugins)]
+    files = [
+        replace(one, name=_given_name(one, place))
+        for one in (*_in_package(place.package), *_named_files(kind, plugins))
+    ]
+    everything = [*files, *_entry_points(place.group)]
     found: dict[str, list[Found]] = {}
     for one in sorted(everything, key=lambda one: one.name):
         found.setdefault(one.name, []).append(one)
@@ -110,13 +130,17 @@ def checked_plugin(path: Path) -> Path:
 
 
 def _in_package(package: str) -> Iterator[Found]:
-    spec = importlib.util.find_spec(package)
+    # A package inside another kind's, as the schedules lie among the strategies, is that kind's alone.
+    inner = tuple(f"{one.package}." for one in PLACES.values() if one.package.startswith(f"{package}."))
+    top, *path = package.split(".")
+    spec = importlib.util.find_spec(top)  # of the topmost package only: others would be imported
     for folder in spec.submodule_search_locations or () if spec else ():
-        root = Path(folder)
+        root = Path(folder, *path)
         for file in root.rglob("*.py"):
             parts = file.relative_to(root).with_suffix("").parts
-            if not any(part.startswith(("_", ".")) for part in parts):
-                yield Found(name=parts[-1], module=".".join((package, *parts)), file=file, origin=str(file))
+            module = ".".join((package, *parts))
+            if not module.startswith(inner) and not any(part.startswith(("_", ".")) for part in parts):
+                yield Found(name=parts[-1], module=module, file=file, origin=str(file))
 
 
 def _entry_points(group: str) -> Iterator[Found]:
@@ -133,6 +157,23 @@ def _named_files(kind: Kind, plugins: Sequence[Path]) -> Iterator[Found]:
             digest = hashlib.sha256(str(file).encode() + b"\0" + file.read_bytes()).hexdigest()[:12]
             module = f"parbench_plugin_{digest}"
             yield Found(name=file.stem, module=module, file=file, origin=str(file), by_path=True)
+
+
+def _given_name(found: Found, place: Place) -> str:
+    """Return the name that users write, as a class of the file states it; else the name of the file."""
+    if place.named_by is None or found.file is None:
+        return found.name
+    try:
+        classes = [one for one in ast.parse(found.file.read_bytes()).body if isinstance(one, ast.ClassDef)]
+    except (SyntaxError, ValueError, OSError):
+        return found.name
+    for line in (line for one in classes for line in one.body if isinstance(line, ast.Assign | ast.AnnAssign)):
+        targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+        named = any(isinstance(target, ast.Name) and target.id == place.named_by for target in targets)
+        stated = line.value.value if isinstance(line.value, ast.Constant) else None
+        if named and isinstance(stated, str) and _NAME.fullmatch(stated):
+            return stated
+    return found.name
 
 
 def _kinds_in(file: Path) -> set[Kind]:

@@ -17,6 +17,8 @@ from parbench import bind
 from parbench.discover import PLACES, Found, Kind, checked_plugin, discover, first_line
 from parbench.errors import MissingError, ParbenchError, UsageError, unknown_name
 from parbench.grammar import Call, parse
+from parbench.paper import Paper
+from parbench.schedule import Schedule
 from parbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -81,6 +83,9 @@ class Registry:
     @overload
     def resolve(self, kind: Literal["probe"], what: str | Call) -> Probe: ...
 
+    @overload
+    def resolve(self, kind: Literal["schedule"], what: str | Call) -> Schedule: ...
+
     def resolve(self, kind: Kind, what: str | Call) -> object:
         """Return the instance that a text such as `ddp(bucket_cap_mb=1)` means.
 
@@ -89,7 +94,7 @@ class Registry:
             MissingError: torch or another package it imports is missing.
         """
         call = self._call(kind, what)
-        return bind.construct(self.load(kind, call.name), call)
+        return bind.construct(self.load(kind, call.name), call, _Nested(self))
 
     def canonical(self, kind: Kind, what: str | Call) -> str:
         """Return the one spelling that all texts of the same meaning share.
@@ -99,7 +104,7 @@ class Registry:
             MissingError: torch or another package it imports is missing.
         """
         call = self._call(kind, what)
-        return bind.canonical(self.load(kind, call.name), call)
+        return bind.canonical(self.load(kind, call.name), call, _Nested(self))
 
     def load(self, kind: Kind, name: str) -> type:
         """Return the class behind `name`, imported now.
@@ -170,18 +175,37 @@ class Registry:
         return _described(kind, found, cls)
 
 
-def _described(kind: Kind, found: Found, cls: type) -> Entry:
-    from parbench.api import Strategy, Workload
+class _Nested:
+    """Arguments of plug-ins that are plug-ins: those annotated with the base class of a kind that knows no torch."""
 
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def takes(self, hint: object) -> bool:
+        return hint is Schedule
+
+    def made(self, hint: object, value: str | Call) -> object:
+        return self._registry.resolve("schedule", value)
+
+    def spelled(self, hint: object, value: str | Call) -> str:
+        return self._registry.canonical("schedule", value)
+
+
+def _described(kind: Kind, found: Found, cls: type) -> Entry:
     module_doc = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
+    paper: object = getattr(cls, "paper", None)
     entry = Entry(
         name=found.name,
         summary=module_doc.partition("\n")[0],
         arguments=bind.arguments(cls),
+        paper_title=paper.title if isinstance(paper, Paper) else "",
+        paper_url=paper.url if isinstance(paper, Paper) else "",
         origin=found.origin,
     )
-    if issubclass(cls, Strategy):
-        return msgspec.structs.replace(entry, paper_title=cls.paper.title, paper_url=cls.paper.url)
+    if kind != "workload":
+        return entry
+    from parbench.api import Workload
+
     if issubclass(cls, Workload):
         return msgspec.structs.replace(entry, sizes=tuple(cls.sizes), source=cls.source)
     return entry
@@ -192,7 +216,7 @@ def _torch_missing() -> bool:
 
 
 def _load(kind: Kind, found: Found) -> type:
-    if _torch_missing():
+    if PLACES[kind].torch and _torch_missing():
         raise MissingError(TORCH_MISSING)
     module = _imported(kind, found)
     cls = _only_class(kind, found, module)
@@ -232,9 +256,10 @@ def _from_file(found: Found) -> ModuleType:
 
 
 def _only_class(kind: Kind, found: Found, module: ModuleType) -> type:
-    base: object = getattr(importlib.import_module("parbench.api"), PLACES[kind].base)
+    place = PLACES[kind]
+    base: object = getattr(importlib.import_module(place.contract), place.base)
     if not isinstance(base, type):
-        raise TypeError(f"parbench.api.{PLACES[kind].base} is not a class")
+        raise TypeError(f"{place.contract}.{place.base} is not a class")
     defined = [
         cls
         for cls in vars(module).values()
@@ -248,6 +273,6 @@ def _only_class(kind: Kind, found: Found, module: ModuleType) -> type:
         listed = ", ".join(cls.__name__ for cls in named) or "none"
         raise UsageError(
             f"{kind} {found.name!r} is broken: {found.origin} must define exactly one class that extends "
-            f"{PLACES[kind].base} and has all its methods; it defines {listed}"
+            f"{place.base} and has all its methods; it defines {listed}"
         )
     return named[0]

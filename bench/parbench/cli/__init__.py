@@ -17,6 +17,7 @@ from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
 from parbench.cli.listing import list_plugins
 from parbench.cli.run import EXAMPLES, run
+from parbench.cli.show import EXAMPLES as SHOWN
 from parbench.cli.show import show
 from parbench.errors import ParbenchError
 
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
-app.command("show")(show)
+app.command("show", epilog=SHOWN)(show)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 

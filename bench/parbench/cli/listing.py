@@ -1,4 +1,4 @@
-"""`parbench list` says which strategies, workloads and probes there are, and which of them are broken."""
+"""`parbench list` says which strategies, workloads, probes and schedules there are, and which of them are broken."""
 
 from __future__ import annotations
 
@@ -24,20 +24,26 @@ class Listed(StrEnum):
     STRATEGIES = "strategies"
     WORKLOADS = "workloads"
     PROBES = "probes"
+    SCHEDULES = "schedules"
 
 
-_KINDS: Mapping[str, Kind] = {"strategies": "strategy", "workloads": "workload", "probes": "probe"}
+_KINDS: Mapping[str, Kind] = {
+    "strategies": "strategy",
+    "workloads": "workload",
+    "probes": "probe",
+    "schedules": "schedule",
+}
 
 
 def list_plugins(
     what: Annotated[Listed, typer.Argument(help="What to list.", show_default=False)],
     plugin: Annotated[
         list[Path] | None,
-        typer.Option("--plugin", metavar="FILE", help="List your own strategy or workload too.", show_default=False),
+        typer.Option("--plugin", metavar="FILE", help="List your own plug-in too.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """List strategies, workloads or probes: name, what it is, arguments, and the paper it comes from."""
+    """List strategies, workloads, probes or schedules: name, what it is, arguments, and where it comes from."""
     import msgspec
 
     from parbench.registry import Registry
@@ -46,11 +52,11 @@ def list_plugins(
     if as_json:
         output.document(msgspec.json.encode({what.value: entries}))
         return
-    output.results(_table(entries, strategies=what is Listed.STRATEGIES))
+    output.results(_table(entries, papers=what in (Listed.STRATEGIES, Listed.SCHEDULES)))
     output.notes(entry.note for entry in entries if entry.note)
 
 
-def _table(entries: list[Entry], *, strategies: bool) -> Table:
+def _table(entries: list[Entry], *, papers: bool) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -65,7 +71,7 @@ def _table(entries: list[Entry], *, strategies: bool) -> Table:
         if entry.broken_reason is not None:
             table.add_row(Text(entry.name), Text(f"broken: {visible(entry.broken_reason)}", style="red"), "", "")
             continue
-        if strategies:
+        if papers:
             origin = f"{visible(entry.paper_title)} {visible(entry.paper_url)}".strip()
         else:
             summary += f" Sizes: {', '.join(map(visible, entry.sizes))}." if entry.sizes else ""

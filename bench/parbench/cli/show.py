@@ -1,4 +1,4 @@
-"""`parbench show` prints stored results again: the table of a sweep, and everything about one run."""
+"""`parbench show` prints stored results again, and draws pipeline schedules."""
 
 from __future__ import annotations
 
@@ -9,18 +9,128 @@ import typer
 
 from parbench.cli import output
 
+EXAMPLES = "parbench show results/digits · parbench show schedule 1f1b --stages 4 --microbatches 8"
+_RESULTS, _SCHEDULE = "Stored results: parbench show PATH", "Pipeline schedules: parbench show schedule NAME"
+
 
 def show(
-    path: Annotated[
-        Path, typer.Argument(help="A record.json, a run's folder, or a suite's folder.", show_default=False)
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH | schedule",
+            help="A record.json, a run's folder or a suite's folder; or the word schedule (a folder of that name is "
+            "./schedule).",
+            show_default=False,
+        ),
     ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="With schedule: which one, such as 1f1b or 'interleaved(v=2)' (parbench list schedules).",
+            show_default=False,
+        ),
+    ] = None,
     details: Annotated[
-        bool, typer.Option("--details", help="Everything about every run; always shown for a single one.")
+        bool,
+        typer.Option(
+            "--details",
+            help="Everything about every run; always shown for a single one.",
+            rich_help_panel=_RESULTS,
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 7 where a record cannot be read.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 7 where a record cannot be read.", rich_help_panel=_RESULTS),
+    ] = False,
+    stages: Annotated[
+        int | None,
+        typer.Option(
+            "--stages",
+            metavar="P",
+            min=1,
+            help="Ranks of the pipeline; each holds one stage, or several as in interleaved.",
+            rich_help_panel=_SCHEDULE,
+            show_default=False,
+        ),
+    ] = None,
+    microbatches: Annotated[
+        int | None,
+        typer.Option(
+            "--microbatches",
+            metavar="M",
+            min=1,
+            help="Micro-batches of a step.",
+            rich_help_panel=_SCHEDULE,
+            show_default=False,
+        ),
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="F:I:W",
+            help="What a forward, a gradient of inputs and one of weights take, such as 1:1:1 (the default).",
+            rich_help_panel=_SCHEDULE,
+            show_default=False,
+        ),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg", metavar="FILE", help="Draw to a file too.", rich_help_panel=_SCHEDULE, show_default=False
+        ),
+    ] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="Your own schedule: FILE is imported.",
+            rich_help_panel=_SCHEDULE,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Show results that were stored; torch is not needed."""
+    """Show results that were stored, or draw a pipeline schedule; torch is not needed."""
+    from parbench.errors import UsageError
+
+    of_schedules = {
+        "--stages": stages,
+        "--microbatches": microbatches,
+        "--costs": costs,
+        "--svg": svg,
+        "--plugin": plugin,
+    }
+    given = [option for option, value in of_schedules.items() if value]
+    if what != "schedule":
+        if name is not None or given:
+            extra = given[0] if name is None else repr(name)
+            raise UsageError(f"show PATH takes no {extra}: that is for parbench show schedule NAME")
+        _show_results(Path(what), details=details, as_json=as_json, strict=strict)
+        return
+    if name is None or stages is None or microbatches is None:
+        raise UsageError(
+            "write parbench show schedule NAME --stages P --microbatches M (names: parbench list schedules; a folder "
+            "of results that is named schedule: ./schedule)"
+        )
+    if details or strict:
+        raise UsageError(f"show schedule takes no {'--details' if details else '--strict'}: that is for stored results")
+    from parbench.cli.show_schedule import show_schedule
+
+    show_schedule(
+        name,
+        stages=stages,
+        microbatches=microbatches,
+        costs="1:1:1" if costs is None else costs,
+        svg=svg,
+        plugins=plugin or (),
+        as_json=as_json,
+    )
+
+
+def _show_results(path: Path, *, details: bool, as_json: bool, strict: bool) -> None:
     from parbench.errors import UnreadableError, UsageError
     from parbench.store import find_records
 

@@ -11,7 +11,7 @@ from parbench.conformance.findings import Finding, judged
 
 # What a plug-in may build on besides the standard library, the contract and its own folder.
 _LIBRARIES = ("torch", "numpy", "sklearn")
-_CONTRACT = ("parbench.api", "parbench.errors")
+_CONTRACT = ("parbench.api", "parbench.errors", "parbench.paper", "parbench.schedule")
 
 
 def source_laws(file: Path, cls: type, *, paper: bool) -> list[Finding]:
@@ -54,7 +54,7 @@ def _import_problem(file: Path, module: str) -> str | None:
     wrong = sorted({name for name in _imported(file) if not _allowed(name, package)})
     if not wrong:
         return None
-    return f"{file.name} imports {', '.join(wrong)}; allowed are parbench.api, parbench.errors, siblings and torch"
+    return f"{file.name} imports {', '.join(wrong)}; allowed are {', '.join(_CONTRACT)}, siblings and torch"
 
 
 def _imported(file: Path) -> Iterator[str]:

@@ -1,0 +1,189 @@
+"""The runtime executes one rank's part of any schedule: it takes what an action needs, computes, and gives on.
+
+    before an action   what it takes is received; what the next one takes is being received meanwhile
+    after it           what it gives is being sent; nobody waits for that before the end of the step
+
+m micro-batch, c chunk of this rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from parbench.api import Batch, Handle, Job, RankContext
+from parbench.schedule import Action, Transfer
+from parbench_strategies.pipelined._boundaries import Boundary
+from parbench_strategies.pipelined._channels import Channels
+from parbench_strategies.pipelined._halves import Pass, inputs_half, weights_half, whole
+from parbench_strategies.pipelined._stages import Layout, Stage
+
+
+@final
+class Runtime:
+    """Runs the actions of one rank.
+
+    Args:
+        job: gives the loss.
+        ctx: this rank; its `rank` and `world_size` are those of the pipeline.
+        layout: who holds what.
+        stages: of this rank, by chunk.
+        given: what each block gives.
+        on_complete: told the chunk when its last gradient of a step is there.
+
+    Attributes:
+        peak_live: the most micro-batches of which activations were held at one time, in chunks.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        ctx: RankContext,
+        layout: Layout,
+        stages: Mapping[int, Stage],
+        given: Sequence[Boundary],
+        on_complete: Callable[[int], None],
+    ) -> None:
+        self._job = job
+        self._ctx = ctx
+        self._layout = layout
+        self._stages = stages
+        self._given = given
+        self._on_complete = on_complete
+        self._channels = Channels(ctx.comm, _transfers(layout))
+        self.peak_live = 0
+
+    def run(self, parts: Sequence[Batch], scale: float, *, last: bool) -> Tensor | None:
+        """Take all micro-batches through the pipeline, adding to gradients.
+
+        Args:
+            parts: the micro-batches, on this rank's device.
+            scale: factor of each micro-batch's summed loss.
+            last: whether these are the last micro-batches before the optimizer steps.
+
+        Returns:
+            The scaled loss of all of them, detached; None on ranks that do not hold the last stage.
+        """
+        schedule, rank, ranks = self._layout.schedule, self._ctx.rank, self._layout.ranks
+        actions = list(schedule.actions(rank, ranks, len(parts)))
+        step = _Step(parts=parts, scale=scale)
+        left = [sum(one.chunk == chunk and one.kind in "BW" for one in actions) for chunk in self._stages]
+        for k, action in enumerate(actions):
+            for one in actions[k : k + 2]:
+                self._expect(schedule.takes(one, rank, ranks), step)
+            try:
+                self._do(action, step)
+            except Exception:
+                self._abandon(actions[k:], step)
+                raise
+            self.peak_live = max(self.peak_live, len(step.passes))
+            if action.kind in "BW":
+                left[action.chunk] -= 1
+                if last and not left[action.chunk]:
+                    self._on_complete(action.chunk)
+        self._channels.flush()
+        return step.loss
+
+    def _abandon(self, actions: Sequence[Action], step: _Step) -> None:
+        """Take and give what is left of a step that failed here, as NaN: other ranks would wait for it for ever."""
+        schedule, rank, ranks = self._layout.schedule, self._ctx.rank, self._layout.ranks
+        with contextlib.suppress(RuntimeError):  # a peer that is gone needs nothing
+            for action in actions:
+                self._expect(schedule.takes(action, rank, ranks), step)
+                transfer = schedule.takes(action, rank, ranks)
+                if transfer in step.coming:
+                    self._take(action, step)
+                given = schedule.gives(action, rank, ranks)
+                if given is not None and given not in step.given:
+                    self._give(action, self._buffer(given, step).fill_(torch.nan), step)
+            self._channels.flush()
+
+    def _do(self, action: Action, step: _Step) -> None:
+        key = (action.chunk, action.microbatch)
+        weights = self._stages[action.chunk].parameters
+        match action.kind:
+            case "F":
+                step.passes[key] = self._forward(action, step)
+            case "B":
+                self._give(action, whole(step.passes[key], self._take(action, step)), step)
+                self._free(key, step)
+            case "I":
+                self._give(action, inputs_half(step.passes[key], self._take(action, step), weights), step)
+            case "W":
+                weights_half(step.passes[key], weights)
+                self._free(key, step)
+
+    def _free(self, key: tuple[int, int], step: _Step) -> None:
+        del step.passes[key]
+
+    def _forward(self, action: Action, step: _Step) -> Pass:
+        part, stage = step.parts[action.microbatch], self._stages[action.chunk]
+        x = self._take(action, step)
+        x = part.inputs if x is None else x.requires_grad_()
+        with self._ctx.autocast():
+            result = stage.forward(x)
+        if stage.number == len(self._layout.sizes) - 1:
+            loss = self._job.loss(result.float(), part) * step.scale
+            step.loss = loss.detach() if step.loss is None else step.loss + loss.detach()
+            return Pass(given=x, result=loss)
+        self._give(action, result.detach(), step)
+        return Pass(given=x, result=result)
+
+    # ---- what stages give each other
+
+    def _expect(self, transfer: Transfer | None, step: _Step) -> None:
+        """Start receiving what an action will take."""
+        if transfer is None or transfer.source == transfer.target or transfer in (step.coming.keys() | step.taken):
+            return
+        step.coming[transfer] = self._channels.receive(transfer, self._buffer(transfer, step))
+
+    def _buffer(self, transfer: Transfer, step: _Step) -> Tensor:
+        """Return an uninitialised tensor like what is transferred: the result of a stage, or its gradient."""
+        boundary = self._given[self._layout.last_block(transfer.stage - (0 if transfer.gradient else 1))]
+        samples = step.parts[transfer.microbatch].samples
+        return torch.empty((samples, *boundary.shape), dtype=boundary.dtype, device=self._ctx.device)
+
+    def _take(self, action: Action, step: _Step) -> Tensor | None:
+        transfer = self._layout.schedule.takes(action, self._ctx.rank, self._layout.ranks)
+        if transfer is None:
+            return None
+        step.taken.add(transfer)
+        return step.coming.pop(transfer).wait()
+
+    def _give(self, action: Action, tensor: Tensor | None, step: _Step) -> None:
+        transfer = self._layout.schedule.gives(action, self._ctx.rank, self._layout.ranks)
+        if transfer is None or tensor is None:
+            return
+        step.given.add(transfer)
+        if transfer.source == transfer.target:
+            step.coming[transfer] = Handle(None, tensor)
+        else:
+            self._channels.send(transfer, tensor)
+
+
+@final
+class _Step:
+    """What is under way while micro-batches pass through."""
+
+    def __init__(self, parts: Sequence[Batch], scale: float) -> None:
+        self.parts = parts
+        self.scale = scale
+        self.loss: Tensor | None = None
+        self.passes: dict[tuple[int, int], Pass] = {}
+        self.coming: dict[Transfer, Handle] = {}
+        self.taken: set[Transfer] = set()
+        self.given: set[Transfer] = set()
+
+
+def _transfers(layout: Layout) -> Iterable[Transfer]:
+    """Yield what one micro-batch moves between ranks: others move the same."""
+    for rank in range(layout.ranks):
+        for chunk in range(layout.schedule.chunks):
+            for kind in ("F", "I"):
+                given = layout.schedule.gives(Action(kind, 0, chunk), rank, layout.ranks)
+                if given is not None:
+                    yield given
