@@ -24,7 +24,7 @@ _SHORT: Final = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "
 
 @final
 class OperatorTypes(TorchDispatchMode):
-    """Notes the types of floating-point inputs by class of operator while it is active (use it as a context manager).
+    """Notes the type of the first floating-point operand by class of operator while it is active (use it as a context manager).
 
     Compiled blocks are seen as the operators they were made of, where torch runs them one by one under such a mode.
     """
@@ -52,8 +52,10 @@ class OperatorTypes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _note(self, name: str, args: tuple[object, ...]) -> None:
-        types = {short(t.dtype) for t in _tensors(args) if t.dtype.is_floating_point}
-        self._seen.setdefault(name, set()).update(types)
+        # The first operand: others may be statistics that are kept in fp32, as the backward of attention takes.
+        first = next((t for t in _tensors(args) if t.dtype.is_floating_point), None)
+        if first is not None:
+            self._seen.setdefault(name, set()).add(short(first.dtype))
 
 
 def short(dtype: torch.dtype) -> str:

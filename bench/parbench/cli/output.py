@@ -38,7 +38,7 @@ def results(*shown: RenderableType) -> None:
 
 
 def document(data: bytes) -> None:
-    """Print one JSON document, and nothing else, on stdout."""
+    """Print one document (JSON or Markdown) as it is, and nothing else, on stdout."""
     with _printing():
         typer.echo(data.decode().rstrip("\n"))
 

@@ -39,6 +39,14 @@ def show(
             rich_help_panel=_RESULTS,
         ),
     ] = False,
+    agreement: Annotated[
+        bool,
+        typer.Option(
+            "--agreement",
+            help="A Markdown table: how closely each strategy trained as one process did, by ranks and precision.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     strict: Annotated[
         bool,
@@ -108,15 +116,16 @@ def show(
         if name is not None or given:
             extra = given[0] if name is None else repr(name)
             raise UsageError(f"show PATH takes no {extra}: that is for parbench show schedule NAME")
-        _show_results(Path(what), details=details, as_json=as_json, strict=strict)
+        _show_results(Path(what), details=details, agreement=agreement, as_json=as_json, strict=strict)
         return
     if name is None or stages is None or microbatches is None:
         raise UsageError(
             "write parbench show schedule NAME --stages P --microbatches M (names: parbench list schedules; a folder "
             "of results that is named schedule: ./schedule)"
         )
-    if details or strict:
-        raise UsageError(f"show schedule takes no {'--details' if details else '--strict'}: that is for stored results")
+    of_results = {"--details": details, "--agreement": agreement, "--strict": strict}
+    if wrong := [option for option, value in of_results.items() if value]:
+        raise UsageError(f"show schedule takes no {wrong[0]}: that is for stored results")
     from parbench.cli.show_schedule import show_schedule
 
     show_schedule(
@@ -130,7 +139,7 @@ def show(
     )
 
 
-def _show_results(path: Path, *, details: bool, as_json: bool, strict: bool) -> None:
+def _show_results(path: Path, *, details: bool, agreement: bool, as_json: bool, strict: bool) -> None:
     from parbench.errors import UnreadableError, UsageError
     from parbench.store import find_records
 
@@ -146,7 +155,11 @@ def _show_results(path: Path, *, details: bool, as_json: bool, strict: bool) -> 
         raise UsageError(f"no records in {str(path)!r}; give the folder that parbench run printed")
     from parbench.metrics import combine
 
-    if as_json:
+    if agreement:
+        from parbench.report.agreement import agreement_table
+
+        output.document(agreement_table(records).encode())
+    elif as_json:
         from parbench.document import document
 
         output.document(document(path, records, combine(records)))
