@@ -3,12 +3,14 @@
 import copy
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parbench import RunSpec, axes
+from parbench import RunSpec, axes, parity
+from parbench.agreement import SGD
 from parbench.operators import OperatorTypes
 from parbench.registry import Registry
 
@@ -118,6 +120,16 @@ def test_the_types_that_operators_compute_in_are_seen(precision, dtype):
     assert seen["matrix product"] == seen["attention"] == precision
     assert seen["loss"] == "fp32"
     assert seen["normalisation"] == "fp32"
+
+
+def test_agreement_is_checked_with_gradients_of_the_right_size():
+    """Plain SGD, which the check uses besides the workload's optimizer, once trained on scaled gradients."""
+    full, half = job(), job(precision="fp16")
+    for one in (full, half):
+        sgd = replace(one, optimizer=parity.optimizers(one)[SGD])
+        train(sgd, 1, torch.float16 if one is half else None)
+    moved = [(a - b).abs().max() for a, b in zip(full.model.parameters(), half.model.parameters(), strict=True)]
+    assert max(moved) < 1e-4
 
 
 def test_compilation_without_a_compiler_says_what_is_missing(monkeypatch):

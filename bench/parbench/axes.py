@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
-from parbench.job import Batch, Job
+from parbench.job import Batch, Job, OptimizerFactory
 from parbench.spec import RunSpec
 
 Forward = Callable[[Tensor], Tensor]
@@ -93,12 +93,19 @@ def _scaled(job: Job, scale: float) -> Job:
     def loss(outputs: Tensor, batch: Batch) -> Tensor:
         return job.loss(outputs, batch) * scale
 
-    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        made = job.optimizer(parameters)
-        made.register_step_pre_hook(functools.partial(_unscale, scale))
-        return made
+    return replace(job, loss=loss, optimizer=unscaling(job.optimizer, scale), loss_scale=scale)
 
-    return replace(job, loss=loss, optimizer=optimizer, loss_scale=scale)
+
+def unscaling(optimizer: OptimizerFactory, scale: float) -> OptimizerFactory:
+    """Return a factory whose optimizers divide gradients by `scale` before they step."""
+
+    def made(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        found = optimizer(parameters)
+        if scale != 1.0:
+            found.register_step_pre_hook(functools.partial(_unscale, scale))
+        return found
+
+    return made
 
 
 def _unscale(scale: float, optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: object) -> None:

@@ -24,7 +24,7 @@ _SHORT: Final = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "
 
 @final
 class OperatorTypes(TorchDispatchMode):
-    """Notes the type of the first floating-point operand by class of operator while it is active (use it as a context manager).
+    """Notes the type of the first floating-point operand, by class of operator, while it is active (in `with`).
 
     Compiled blocks are seen as the operators they were made of, where torch runs them one by one under such a mode.
     """

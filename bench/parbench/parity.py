@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from parbench.agreement import OWN, SGD
 from parbench.api import Job, OptimizerFactory, RankContext, Strategy, backward
+from parbench.axes import unscaling
 from parbench.comm import Comm
 from parbench.facts import ParityFacts
 
@@ -41,7 +42,7 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 def optimizers(job: Job) -> Mapping[str, OptimizerFactory]:
     """Return the optimizers that are compared, by name."""
-    return {SGD: _sgd, OWN: job.optimizer}
+    return {SGD: unscaling(_sgd, job.loss_scale), OWN: job.optimizer}
 
 
 def reference(job: Job, ctx: RankContext, steps: int, say: Callable[[str], None] = _silent) -> Reference:

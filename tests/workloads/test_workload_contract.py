@@ -97,13 +97,14 @@ def test_the_model_is_the_chain_of_its_blocks(name: str, size: str, tmp_path: Pa
 @every
 def test_every_sharding_pattern_matches_and_cuts_evenly(name: str, size: str, tmp_path: Path) -> None:
     a_job = workload(name, tmp_path).build(size, 0, META, 2)
-    parameters = dict(a_job.model.named_parameters())
+    parameters = dict(a_job.model.named_parameters(remove_duplicate=False))
     for pattern, cut in a_job.shardings.items():
         matches = fnmatch.filter(parameters, pattern)
         assert matches, pattern
         for full in matches:
-            shape = parameters[full].shape
-            assert shape[{"column": 0, "row": 1}[cut]] % 2 == 0
+            # Layers of positions stay whole, and parts of a vocabulary may differ by one word.
+            dim = {"column": 0, "row": 1}.get(cut)
+            assert dim is None or parameters[full].shape[dim] % 2 == 0
     cuts_of = {full: [p for p in a_job.shardings if fnmatch.fnmatch(full, p)] for full in parameters}
     assert all(len(found) <= 1 for found in cuts_of.values())
 

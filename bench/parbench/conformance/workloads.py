@@ -14,6 +14,7 @@ from parbench.conformance.jobs import Jobs, digest, equal, guarded, one_thread, 
 _RUNS = "runs, or says why not"
 _META = "every size builds on the meta device"
 _STEPS = 40
+_KINDS = ("column", "row", "position", "vocabulary")
 
 
 def workload_laws(workload: Workload) -> list[Finding]:
@@ -103,10 +104,11 @@ def _meta(jobs: Jobs) -> str | None:
 
 def _shardings(jobs: Jobs) -> str | None:
     for size, job in jobs.shapes():
-        names = [name for name, _ in job.model.named_parameters()]
+        # A tied weight counts under each of its names.
+        names = [name for name, _ in job.model.named_parameters(remove_duplicate=False)]
         for pattern, cut in job.shardings.items():
-            if cut not in ("column", "row"):
-                return f"{pattern!r} is cut by {cut!r}; allowed are 'column' and 'row'"
+            if cut not in _KINDS:
+                return f"{pattern!r} is cut by {cut!r}; allowed are {', '.join(map(repr, _KINDS))}"
             if not fnmatch.filter(names, pattern):
                 return f"{pattern!r} matches no parameter of size {size}"
     return None

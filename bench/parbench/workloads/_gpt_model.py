@@ -21,12 +21,17 @@ from torch import Tensor, nn
 from parbench.workloads._weights import seeded
 
 # "column" cuts a parameter's first dimension (outputs), "row" a weight's second (inputs). A row-cut layer's bias is
-# added once, after the sum over ranks, so it stays whole; so do embeddings, norms and the head.
+# added once, after the sum over ranks, so it stays whole; so do embeddings. Norms treat each position by itself. The
+# head's weight may be the token embedding's too (tied): it is meant under either name.
 SHARDINGS: Mapping[str, str] = {
+    "blocks.*.attention_norm.*": "position",
     "blocks.*.attention.qkv.*": "column",
     "blocks.*.attention.out.weight": "row",
+    "blocks.*.mlp_norm.*": "position",
     "blocks.*.mlp.up.*": "column",
     "blocks.*.mlp.down.weight": "row",
+    "head.norm.*": "position",
+    "head.logits.weight": "vocabulary",
 }
 
 _STD = 0.02

@@ -1,1 +1,1 @@
-"""Tensor-parallel strategies: every rank computes a part of each layer for the whole batch."""
+"""Tensor-parallel strategies: every rank of a group computes a part of each layer, for the same samples."""
