@@ -50,7 +50,7 @@ class FakeSession:
         if error is not None:
             raise error
 
-    def add(self, spec):
+    def add(self, spec, *, refuse=True):
         self.note("add", spec.strategy)
         return FakeVariant(self, spec)
 

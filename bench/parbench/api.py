@@ -14,6 +14,7 @@ import torch
 
 from parbench.backward import backward
 from parbench.comm import Comm, Handle
+from parbench.commthread import CommThread, Mark, Ticket
 from parbench.context import RankContext
 from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replicated_memory, stepped
 from parbench.job import Batch, Job, OptimizerFactory
@@ -26,9 +27,11 @@ __all__ = [
     "Agrees",
     "Batch",
     "Comm",
+    "CommThread",
     "Handle",
     "Holding",
     "Job",
+    "Mark",
     "Memory",
     "ModelTrainer",
     "OptimizerFactory",
@@ -38,6 +41,7 @@ __all__ = [
     "Series",
     "Strategy",
     "Textbook",
+    "Ticket",
     "Trainer",
     "Workload",
     "all_reduce_bytes",
@@ -90,7 +94,8 @@ class Strategy(abc.ABC):
             world_size: ranks that are asked for.
 
         Returns:
-            What was given, what is allowed and the nearest values that are; such a cell is refused (exit code 2).
+            What was given, what is allowed and the nearest values that are. Such a cell is refused (exit code 2); in a
+            sweep with others it is recorded as unsupported.
         """
         return None
 

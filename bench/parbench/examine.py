@@ -35,7 +35,7 @@ class Examination:
     Args:
         strategy: what is examined.
         ctx: this rank, in a group of the strategy's own.
-        references: one-process results by (trial, optimizer), kept by the rank from strategy to strategy.
+        references: one-process results by (trial, optimizer, steps), kept by the rank from strategy to strategy.
         say: told what is being done.
     """
 
@@ -43,13 +43,15 @@ class Examination:
         self,
         strategy: Strategy,
         ctx: RankContext,
-        references: dict[tuple[str, str], parity.Reference],
+        references: dict[tuple[str, str, int], parity.Reference],
         say: Callable[[str], None],
     ) -> None:
         self._strategy = strategy
         self._ctx = ctx
         self._references = references
         self._say = say
+        # As many optimizer steps for a strategy that takes one in several.
+        self._steps = STEPS * strategy.period
         self._seconds: dict[str, float] = {}
 
     def run(self) -> StrategyFacts:
@@ -64,9 +66,11 @@ class Examination:
         with self._timed("comparison with one process"):
             compared = tuple(self._trial(name) for name in trials.TRIALS)
         with self._timed("learning"):
-            learning = self._losses(lambda: trials.LINEAR(_SEED, self._ctx.device), _LEARNING_STEPS)
+            learning = self._losses(
+                lambda: trials.LINEAR(_SEED, self._ctx.device), _LEARNING_STEPS * self._strategy.period
+            )
         with self._timed("repetition"):
-            first, second = (self._losses(self._plain, STEPS) for _ in range(2))
+            first, second = (self._losses(self._plain, self._steps) for _ in range(2))
         with self._timed("two variants"):
             beside = self._beside()
         with self._timed("bytes"):
@@ -117,7 +121,7 @@ class Examination:
             self._strategy,
             lambda: build(_SEED, ctx.device),
             ctx,
-            STEPS,
+            self._steps,
             self._reference(name) if ctx.rank == 0 else None,
             self._say,
         )
@@ -127,12 +131,13 @@ class Examination:
         build, accumulate = trials.TRIALS[name]
 
         def of(optimizer: str) -> parity.Reference:
-            if (name, optimizer) not in self._references:
+            key = (name, optimizer, self._steps)
+            if key not in self._references:
                 job = build(_SEED, self._ctx.device)
                 job = replace(job, optimizer=parity.optimizers(job)[optimizer])
                 alone = replace(self._ctx, accumulate=accumulate)
-                self._references[name, optimizer] = parity.reference(job, alone, STEPS)
-            return self._references[name, optimizer]
+                self._references[key] = parity.reference(job, alone, self._steps)
+            return self._references[key]
 
         return of
 
@@ -148,7 +153,7 @@ class Examination:
         other = trials.LINEAR(_SEED + 1, self._ctx.device)
         with self._alive(self._plain()) as (job, trainer), self._alive(other) as (other_job, other_trainer):
             losses = []
-            for step in range(STEPS):
+            for step in range(self._steps):
                 losses.append(trainer.step(job.batch(step)))
                 other_trainer.step(other_job.batch(step))
             trainer.drain()
@@ -191,7 +196,7 @@ class Examination:
         job = self._plain()
         before = surroundings()
         with self._alive(job) as (_, trainer):
-            for step in range(2):
+            for step in range(2 * self._strategy.period):
                 trainer.step(job.batch(step))
             trainer.drain()
         found = differences(before, surroundings())

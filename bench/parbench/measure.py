@@ -92,7 +92,7 @@ class Launch:
         self._inspect(session)
 
     def _build(self, session: Session, m: Measured) -> None:
-        variant = session.add(m.case.spec)
+        variant = session.add(m.case.spec, refuse=False)
         m.unit, m.units_per_sample = variant.unit, variant.units_per_sample
         m.parameters, m.period, m.agrees = variant.parameters, variant.period, variant.agrees
         m.shards = variant.shards

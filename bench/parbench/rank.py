@@ -48,6 +48,7 @@ from parbench.loop import run_steps
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
+from parbench.support import Support
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -81,7 +82,8 @@ class Rank:
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
         self._groups = Groups(seat.group_timeout_s)
-        self._trial_references: dict[tuple[str, str], parity.Reference] = {}
+        self._support = Support()
+        self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
 
     @property
     def step(self) -> int | None:
@@ -130,6 +132,8 @@ class Rank:
                 why = never or strategy.unsupported(shapes, ctx)
             if shapes is not None and why is None:
                 closed = closed_forms(strategy, shapes, ctx)
+                why = self._support.missing(strategy, shapes, ctx)
+            if why is None:
                 job = self._builder.full(workload, spec)
                 trainer = strategy.wrap(job, ctx)
         # What is unsupported is kept too, until it is dropped.

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from parbench.api import Job, Workload
 
 
-def resolve(suite: Suite, registry: Registry) -> Suite:
+def resolve(suite: Suite, registry: Registry, *, refuse: bool = True) -> Suite:
     """Return `suite` as it will run; resolving twice changes nothing.
 
     A strategy that always uses one number of ranks gets it, the batch size is filled in from the workload, the hash of
     its data is added, and cells that turn out to be the same are kept once. A cell that can never run (a number of
     ranks that its strategy cannot use) is said in the notes; where no cell can, the suite is refused.
+
+    Args:
+        suite: what to resolve.
+        registry: knows the plug-ins.
+        refuse: whether to refuse a suite of which no cell can ever run.
 
     Raises:
         UsageError: a name, an argument or a size is unknown, or no cell can ever run.
@@ -32,7 +37,7 @@ def resolve(suite: Suite, registry: Registry) -> Suite:
     for spec in suite.specs:
         resolved = resolver.one(fields.validated(spec))
         specs.setdefault(resolver.identity(resolved), resolved)
-    if resolver.refused and len(resolver.refused) == len(suite.specs):
+    if refuse and resolver.refused and len(resolver.refused) == len(suite.specs):
         raise UsageError("\n".join(dict.fromkeys(resolver.refused)))
     resolver.notes += resolver.refused
     return msgspec.structs.replace(

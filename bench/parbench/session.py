@@ -241,13 +241,18 @@ class Session:
             log_folder=log_folder,
         )
 
-    def add(self, spec: RunSpec) -> Variant:
+    def add(self, spec: RunSpec, *, refuse: bool = True) -> Variant:
         """Build the job of `spec` in the ranks and spread it; check `unsupported` of what is returned.
+
+        Args:
+            spec: what to build.
+            refuse: whether to raise where the strategy can never run the job on so many ranks; else the variant that is
+                returned says so.
 
         Raises:
             UsageError: the spec cannot be built in this session.
         """
-        spec = resolved(spec, self.registry)
+        spec = resolved(spec, self.registry, refuse=refuse)
         self._check_size(spec.world_size)
         number = self._numbers
         self._numbers += 1
@@ -303,13 +308,13 @@ class Session:
             self.kill()
 
 
-def resolved(spec: RunSpec, registry: Registry) -> RunSpec:
+def resolved(spec: RunSpec, registry: Registry, *, refuse: bool = True) -> RunSpec:
     """Return `spec` with its ranks and batch size settled; names and numbers are checked.
 
     Raises:
         UsageError: a name or number is not one of those allowed.
     """
-    return resolve(of_specs((spec,)), registry).specs[0]
+    return resolve(of_specs((spec,)), registry, refuse=refuse).specs[0]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

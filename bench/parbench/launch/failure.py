@@ -21,6 +21,7 @@ _PEER_LOST = (
     "remote process exited",
     "store is closed",
     "socket closed",
+    "gave up this step",
     "connection was likely closed",
     "ncclremoteerror",
     "communicator was aborted",
