@@ -21,13 +21,14 @@ MAX_FILE_BYTES = 1 << 20
 _MAX_KEY_STEPS = 10_000_000
 
 NO_CHANGES: Changes = MappingProxyType({})
-DEFAULT_STRATEGIES = ("single", "ddp", "no_overlap")
+DEFAULT_STRATEGIES = ("single", "ddp", "fsdp", "tensor", "pipeline")
 # Real data that needs no download; it grows with the strategies and stays under a minute on two cores.
 _DEFAULT: Mapping[str, tuple[object, ...]] = {
     "workload": ("digits", "text"),
     "size": ("small",),
     "world_size": (2,),
     "strategy": DEFAULT_STRATEGIES,
+    "steps": (40,),
 }
 
 

@@ -1,4 +1,4 @@
-"""What parbench costs: its ddp over the same loop written by hand, and the time until a further case trains.
+"""What parbench costs: strategies over the same torch calls written by hand, and the time until a further case trains.
 
 pair     1          2          3          ...    25   | fresh processes on both sides, then 25 more
 order  P H        H P        H P        ...          | P parbench's round, H the hand-written one, order drawn
@@ -37,13 +37,14 @@ Pair = tuple[float, float]
 
 
 @pytest.mark.timeout(CAP_S + 300)
-def test_ddp_under_parbench_over_a_hand_written_loop(benchmark: BenchmarkFixture) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "tensor", "pipeline"])
+def test_a_strategy_under_parbench_over_a_hand_written_loop(benchmark: BenchmarkFixture, strategy: str) -> None:
     launches: list[list[Pair]] = []
     seed = random.Random(2)
     started_s = time.monotonic()
     loads = [os.getloadavg()[0]]
     while True:
-        launches.append(_launch(seed, started_s + CAP_S))
+        launches.append(_launch(strategy, seed, started_s + CAP_S))
         loads.append(os.getloadavg()[0])
         point, low, high = ratio_interval(launches)
         narrow = len(launches) >= FEWEST_LAUNCHES and (high - low) / 2 <= HALF_WIDTH
@@ -65,14 +66,14 @@ def test_ddp_under_parbench_over_a_hand_written_loop(benchmark: BenchmarkFixture
         "samples_s_per_step": launches,
     }
     print(
-        f"\noverhead: parbench / hand-written = {point:.4f} [{low:.4f}, {high:.4f}] "
+        f"\noverhead of {strategy}: parbench / hand-written = {point:.4f} [{low:.4f}, {high:.4f}] "
         f"({'half-width reached' if narrow else f'stopped at the cap of {CAP_S:.0f} s'}); "
         f"{len(pairs)} pairs of rounds of {STEPS_PER_ROUND} steps in {len(launches)} launches, "
         f"step {ours_s * 1e3:.1f} ms and {theirs_s * 1e3:.1f} ms, load {min(loads):.1f} to {max(loads):.1f}; "
         f"lower end <= {LOWER_END_AT_MOST}, point <= {POINT_AT_MOST}, step >= 50 ms: {'held' if held else 'NOT held'}"
     )
     with Session(RANKS) as session:  # what `pytest-benchmark compare` compares between commits
-        variant = session.add(_spec())
+        variant = session.add(_spec(strategy))
         benchmark.pedantic(variant.round, args=(STEPS_PER_ROUND,), rounds=10, warmup_rounds=WARM_UP_ROUNDS)
 
 
@@ -125,21 +126,21 @@ def ratio_interval(launches: Sequence[Sequence[Pair]], resamples: int = 2000) ->
     return float(ours_s / theirs_s), float(low), float(high)
 
 
-def _spec() -> RunSpec:
-    return RunSpec(workload="gpt", strategy="ddp", size=SIZE, world_size=RANKS, global_batch_size=BATCH)
+def _spec(strategy: str) -> RunSpec:
+    return RunSpec(workload="gpt", strategy=strategy, size=SIZE, world_size=RANKS, global_batch_size=BATCH)
 
 
-def _launch(seed: random.Random, deadline_s: float) -> list[Pair]:
+def _launch(strategy: str, seed: random.Random, deadline_s: float) -> list[Pair]:
     """Measure pairs of rounds in fresh processes; only one side is awake at a time."""
     pairs: list[Pair] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         Session(RANKS) as session,
-        HandWritten(Path(folder), SIZE, BATCH) as hand,
+        HandWritten(Path(folder), strategy, SIZE, BATCH) as hand,
     ):
         assert isinstance(session.ranks, LocalRanks)
         ours, theirs = session.ranks.pids, hand.pids
-        variant = session.add(_spec())
+        variant = session.add(_spec(strategy))
         _signal(signal.SIGSTOP, ours, theirs)
         for k in range(WARM_UP_ROUNDS + PAIRS_PER_LAUNCH):
             if time.monotonic() > deadline_s and len(pairs) > 5:

@@ -29,6 +29,7 @@ TABLE = {
     "hook left": {"leaves nothing behind"},
     "thread left": {"leaves nothing behind"},
     "bytes misreported": {"sends the bytes it says"},
+    "memory misreported": {"holds the bytes it says"},
     "noisy": {SAME, UNDISTURBED, "sends the bytes it says"},
     "shared state": {UNDISTURBED},
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import final
 
 import torch
 from torch import Tensor
 
-from parbench.api import Batch, Job, Paper, RankContext, Strategy, Trainer, backward
+from parbench.api import Batch, Holding, Job, Memory, Paper, RankContext, Strategy, Trainer, backward, replicated_memory
 
 FAULTS = (
     "none",
@@ -21,6 +22,7 @@ FAULTS = (
     "reseeds",
     "hook left",
     "bytes misreported",
+    "memory misreported",
     "raises in close",
     "thread left",
     "noisy",
@@ -53,6 +55,10 @@ class Planted(Strategy):
         if self.fault == "bytes misreported":
             size += 4
         return {"all_reduce": Fraction(2 * (ctx.world_size - 1), ctx.world_size) * size}
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        held = replicated_memory(job)
+        return replace(held, optimizer=held.optimizer - 4) if self.fault == "memory misreported" else held
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         trainer = _Planted(job, ctx, self)
@@ -97,6 +103,9 @@ class _Planted(Trainer):
                     parameter.grad *= 0.5
         self.optimizer.step()
         return loss
+
+    def holding(self) -> Holding:
+        return Holding(parameters=list(self.job.model.parameters()), optimizers=[self.optimizer])
 
     closed = False
 
