@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance agreement gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -36,6 +36,11 @@ overhead: $(READY) ## parbench's ddp beside the same loop written by hand, inter
 conformance: $(READY) ## everything through every law at every world size, and the tests that take minutes
 	$(BIN)/parbench conform all -n 2 -n 3 -n 4
 	$(BIN)/python -m pytest -q -m nightly
+
+agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
+	-$(BIN)/parbench run docs/agreement.toml
+	{ sed '/^|/,$$d' docs/agreement.md; $(BIN)/parbench show results/agreement --agreement; } > docs/agreement.new
+	mv docs/agreement.new docs/agreement.md
 
 # Not .venv: a borrowed GPU machine has a torch of its own and no network. What it lacks can lie in .gpu, put there by
 # `pip install --target .gpu PACKAGE` on a machine like it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -14,8 +15,10 @@ import pytest
 from parbench.errors import EXIT_PRECEDENCE
 from parbench.faults import Kind
 from parbench.gates import SUSPECT_CODES
+from parbench.grammar import parse
 from parbench.metrics import TIMING
 from parbench.record import Quality, Status
+from parbench.registry import Registry
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(path for folder in ("bench", "strategies") for path in (ROOT / folder).rglob("*.py"))
@@ -157,3 +160,10 @@ def test_every_metric_and_quality_is_documented() -> None:
     assert documented >= set(TIMING) | {"startup_s", "final_loss", "held_out_loss", "held_out_accuracy"}
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert all(f"`{quality}`" in text for quality in get_args(Quality))
+
+
+def test_every_strategy_is_in_the_agreement_table() -> None:
+    listed = tomllib.loads((ROOT / "docs" / "agreement.toml").read_text(encoding="utf-8"))["matrix"]["strategy"]
+    assert sorted({parse(one).name for one in listed}) == Registry().names("strategy")
+    text = (ROOT / "docs" / "agreement.md").read_text(encoding="utf-8")
+    assert all(f"| `{one}` | {workload} |" in text for one in listed for workload in ("digits", "text"))
