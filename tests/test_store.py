@@ -19,7 +19,19 @@ from hypothesis import strategies as st
 
 from parbench import recordfile
 from parbench.errors import StoreError, UnreadableError, UsageError
-from parbench.record import Agreement, Chosen, Environment, Failure, Metric, Round, RunRecord, WarmUp, Warned
+from parbench.record import (
+    SCHEMA_MAJOR,
+    SCHEMA_MINOR,
+    Agreement,
+    Chosen,
+    Environment,
+    Failure,
+    Metric,
+    Round,
+    RunRecord,
+    WarmUp,
+    Warned,
+)
 from parbench.spec import RunSpec, spec_id
 from parbench.store import (
     Store,
@@ -279,8 +291,9 @@ def test_records_of_every_version_ever_written_are_read(file: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_the_museum_is_not_empty() -> None:
-    assert [p.name for p in MUSEUM.glob("record-1.0.json")] == ["record-1.0.json"]
+def test_the_museum_has_a_record_of_every_version() -> None:
+    versions = [f"record-{SCHEMA_MAJOR}.{minor}.json" for minor in range(SCHEMA_MINOR + 1)]
+    assert sorted(p.name for p in MUSEUM.iterdir()) == versions
 
 
 def test_a_truncated_file_is_named_wherever_it_ends(tmp_path: Path) -> None:
