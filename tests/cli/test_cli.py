@@ -200,7 +200,7 @@ def test_unsupported_counts_under_strict(
 def test_dry_run_starts_nothing(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:
     done = parbench("run", "digits", "--size", "smoke", "--dry-run", "-o", str(tmp_path / "out"))
     assert done.code == 0
-    assert "no_overlap" in done.out
+    assert "pipeline" in done.out
     assert not engine.suites
     assert not (tmp_path / "out").exists()
     document = json.loads(parbench("run", "digits", "--size", "smoke", "--dry-run", "--json").out)

@@ -202,7 +202,7 @@ def test_a_strategy_that_hangs_and_one_whose_rank_dies_leave_the_next_its_own_ra
     stuck = strategy(tmp_path, "a_stuck")
     stuck.write_text(stuck.read_text().replace("def wrap(self, job, ctx):", hang))
     dead = strategy(tmp_path, "b_dead", before="ctx.rank and os.kill(os.getpid(), 9)")
-    code, found = verdicts("strategies", "--plugin", stuck, "--plugin", dead, "--timeout", 3)
+    code, found = verdicts("strategies", "--plugin", stuck, "--plugin", dead, "--timeout", 8)
     assert code == 1
     said = {name: broken(verdict) for (name, _), verdict in found.items()}
     assert list(said) == ["a_stuck", "b_dead", *FEW]
