@@ -62,6 +62,7 @@ def job(workload="sleepy"):
 # ---- laws
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "world_size"),
     [

@@ -57,6 +57,7 @@ def variant(session, written, world_size, **settings):
     return session.add(RunSpec(workload="digits", size="smoke", strategy=written, world_size=world_size, **settings))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("written", "world_size"),
     [

@@ -48,6 +48,7 @@ def run(session, steps, *arguments, **changes):
 # ---- laws
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "world_size"), [("horovod_like", 2), ("horovod_like(cycle_time_ms=0.3, fusion_buffer_mb=0.002)", 3)]
 )
@@ -70,6 +71,7 @@ def test_what_only_some_ranks_use_is_averaged_and_what_none_uses_has_no_gradient
     variant.close()
 
 
+@pytest.mark.nightly
 def test_300_steps_with_random_pauses_are_those_of_ddp(session):
     workload = "sleepy(sleep_ms=0.4)"
     ddp = run(session, 300, "ddp", workload)

@@ -35,6 +35,7 @@ def measured(session, strategy, **changes):
         variant.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_kind_of_schedule_passes_the_laws(session, schedule):
     verdict = check_strategy(f"pipeline(schedule={schedule})", 2, session=session)
@@ -85,6 +86,7 @@ def test_micro_batches_that_are_live_are_as_many_as_the_papers_say(session, sche
     assert [one.notes["peak live micro-batches"] for one in seen] == live
 
 
+@pytest.mark.nightly
 def test_tied_embeddings_on_two_ranks_stay_one_parameter(session):
     verdict = check_strategy("pipeline(schedule=gpipe, microbatches=3)", 4, session=session)
     assert verdict.passed, verdict.broken

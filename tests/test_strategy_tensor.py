@@ -210,12 +210,14 @@ def agrees_and_sends(session, workload, strategy, world_size, **settings):
     return seen[0].sent
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["tensor", "tensor(degree=2)"])
 def test_every_law_holds(session, strategy):
     verdict = check_strategy(strategy, 4, session=session)
     assert verdict.passed, verdict.broken
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("workload", ["gpt", "text"])
 @pytest.mark.parametrize("degree", [2, 4])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
