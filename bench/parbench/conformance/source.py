@@ -1,8 +1,13 @@
-"""Laws of the source: a plug-in names its paper, defines itself in one sentence and imports only the contract."""
+"""Laws of the source: a plug-in names its paper, defines itself in one sentence and imports only the contract.
+
+A strategy that composes others may also import what a family of strategies exports: the names in `__all__` of its
+package, and nothing else of it.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +16,8 @@ from parbench.conformance.findings import Finding, judged
 
 # What a plug-in may build on besides the standard library, the contract and its own folder.
 _LIBRARIES = ("torch", "numpy", "sklearn")
-_CONTRACT = ("parbench.api", "parbench.errors", "parbench.paper", "parbench.schedule")
+_CONTRACT = ("parbench.api", "parbench.errors", "parbench.fusion", "parbench.paper", "parbench.schedule")
+_FAMILIES = "parbench_strategies"  # each package in it is a family
 
 
 def source_laws(file: Path, cls: type, *, paper: bool) -> list[Finding]:
@@ -54,7 +60,10 @@ def _import_problem(file: Path, module: str) -> str | None:
     wrong = sorted({name for name in _imported(file) if not _allowed(name, package)})
     if not wrong:
         return None
-    return f"{file.name} imports {', '.join(wrong)}; allowed are {', '.join(_CONTRACT)}, siblings and torch"
+    return (
+        f"{file.name} imports {', '.join(wrong)}; allowed are {', '.join(_CONTRACT)}, siblings, torch, and what "
+        "another family exports (from the package itself, by a name in its __all__)"
+    )
 
 
 def _imported(file: Path) -> Iterator[str]:
@@ -63,12 +72,30 @@ def _imported(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             base = node.module or ""
-            # `from parbench import api` names a module in its second half.
-            yield from ((f"{base}.{alias.name}" for alias in node.names) if base == "parbench" else (base,))
+            # `from parbench import api` names a module in its second half, or what a family exports.
+            halves = base == "parbench" or base.rpartition(".")[0] == _FAMILIES
+            yield from ((f"{base}.{alias.name}" for alias in node.names) if halves else (base,))
 
 
 def _allowed(name: str, package: str) -> bool:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in _LIBRARIES:
         return True
-    return name in _CONTRACT or (bool(package) and (name == package or name.startswith(f"{package}.")))
+    if name in _CONTRACT or (bool(package) and (name == package or name.startswith(f"{package}."))):
+        return True
+    family, _, exported = name.rpartition(".")
+    return family.rpartition(".")[0] == _FAMILIES and exported in _exports(family)
+
+
+def _exports(family: str) -> set[str]:
+    """Return the names in `__all__` of a family's package, without importing it."""
+    spec = importlib.util.find_spec(_FAMILIES)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        file = Path(folder, family.rpartition(".")[2], "__init__.py")
+        for node in ast.parse(file.read_bytes()).body if file.is_file() else ():
+            named = isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]
+            if named and isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple):
+                return {
+                    one.value for one in node.value.elts if isinstance(one, ast.Constant) and type(one.value) is str
+                }
+    return set()

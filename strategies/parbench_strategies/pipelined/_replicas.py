@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from parbench.api import Comm, Handle
+from parbench.api import Comm, Handle, Job
+from parbench_strategies.pipelined._peers import Peers
 from parbench_strategies.pipelined._stages import Stage
 
 
 @final
-class Replicas:
+class Replicas(Peers):
     """Averages gradients over the ranks that hold the same stages.
 
     Args:
         comm: those ranks.
-        stages: of this rank, by chunk.
-        skipped: parameters that a step may leave without gradient, in all replicas alike.
     """
 
-    def __init__(self, comm: Comm, stages: Mapping[int, Stage], skipped: set[int]) -> None:
+    def __init__(self, comm: Comm) -> None:
         self._comm = comm
+        self._buckets: dict[frozenset[int], list[nn.Parameter]] = {}
+        self._skipped: set[int] = set()
+        self._complete: set[int] = set()
+        self._flying: list[tuple[list[Tensor], Handle]] = []
+
+    def join(self, job: Job, stages: Mapping[int, Stage], skipped: set[int]) -> Mapping[int, nn.Parameter]:
+        """Put parameters into one message per set of chunks: what two of them share is complete when both are."""
         chunks: dict[int, set[int]] = {}
         parameters: dict[int, nn.Parameter] = {}
         for chunk, stage in stages.items():
             for parameter in stage.parameters:
                 chunks.setdefault(id(parameter), set()).add(chunk)
                 parameters[id(parameter)] = parameter
-        # One message per set of chunks: what two of them share is complete when both are.
-        self._buckets: dict[frozenset[int], list[nn.Parameter]] = {}
         for key, parameter in parameters.items():
             self._buckets.setdefault(frozenset(chunks[key]), []).append(parameter)
         self._skipped = skipped
-        self._complete: set[int] = set()
-        self._flying: list[tuple[list[Tensor], Handle]] = []
+        return {}
+
+    def optimizers(self, job: Job, parameters: Iterable[nn.Parameter]) -> list[torch.optim.Optimizer]:
+        return [job.optimizer(parameters)]
+
+    def last(self, chunk: int) -> None:
+        return None
 
     def complete(self, chunk: int) -> None:
-        """Note that all gradients of a chunk are there, and start averaging what is complete with it."""
+        """Start averaging what is complete with this chunk."""
         self._complete.add(chunk)
         for needed, parameters in self._buckets.items():
             if chunk in needed and needed <= self._complete:
                 self._start(parameters)
 
     def wait(self) -> None:
-        """Return once all gradients are averaged."""
         for gradients, handle in self._flying:
             averaged = handle.wait()
             for gradient, part in zip(gradients, torch.split(averaged, [g.numel() for g in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         self._flying.clear()
         self._complete.clear()
+
+    def whole(self, parameter: nn.Parameter) -> Tensor:
+        return parameter
 
     def _start(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:

@@ -9,7 +9,7 @@ m micro-batch, c chunk of this rank.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 import torch
@@ -20,6 +20,7 @@ from parbench.schedule import Action, Transfer
 from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._channels import Channels
 from parbench_strategies.pipelined._halves import Pass, inputs_half, weights_half, whole
+from parbench_strategies.pipelined._peers import Peers
 from parbench_strategies.pipelined._stages import Layout, Stage
 
 
@@ -33,7 +34,7 @@ class Runtime:
         layout: who holds what.
         stages: of this rank, by chunk.
         given: what each block gives.
-        on_complete: told the chunk when its last gradient of a step is there.
+        peers: told when a chunk comes to its last backward of a step, and when that is done.
 
     Attributes:
         peak_live: the most micro-batches of which activations were held at one time, in chunks.
@@ -46,14 +47,14 @@ class Runtime:
         layout: Layout,
         stages: Mapping[int, Stage],
         given: Sequence[Boundary],
-        on_complete: Callable[[int], None],
+        peers: Peers,
     ) -> None:
         self._job = job
         self._ctx = ctx
         self._layout = layout
         self._stages = stages
         self._given = given
-        self._on_complete = on_complete
+        self._peers = peers
         self._channels = Channels(ctx.comm, _transfers(layout))
         self.peak_live = 0
 
@@ -75,16 +76,18 @@ class Runtime:
         for k, action in enumerate(actions):
             for one in actions[k : k + 2]:
                 self._expect(schedule.takes(one, rank, ranks), step)
+            left[action.chunk] -= action.kind in "BW"
+            ends = last and action.kind in "BW" and not left[action.chunk]
+            if ends:
+                self._peers.last(action.chunk)
             try:
                 self._do(action, step)
             except Exception:
                 self._abandon(actions[k:], step)
                 raise
             self.peak_live = max(self.peak_live, len(step.passes))
-            if action.kind in "BW":
-                left[action.chunk] -= 1
-                if last and not left[action.chunk]:
-                    self._on_complete(action.chunk)
+            if ends:
+                self._peers.complete(action.chunk)
         self._channels.flush()
         return step.loss
 

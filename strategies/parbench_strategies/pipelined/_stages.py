@@ -6,7 +6,7 @@ P ranks of a pipeline, v chunks per rank, S = P v stages.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from torch import Tensor, nn
@@ -63,30 +63,43 @@ class Stage:
 
     Attributes:
         number: 0 to S - 1.
+        chain: the blocks.
         parameters: the trainable ones, once each.
     """
 
-    def __init__(self, number: int, blocks: Sequence[nn.Module]) -> None:
+    def __init__(self, number: int, chain: nn.Sequential) -> None:
         self.number = number
-        self._blocks = blocks
-        unique = {id(p): p for block in blocks for p in block.parameters() if p.requires_grad}
-        self.parameters: list[nn.Parameter] = list(unique.values())
+        self.chain = chain
+        self.parameters: list[nn.Parameter] = [p for p in chain.parameters() if p.requires_grad]
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the blocks."""
-        for block in self._blocks:
-            x = block(x)
-        return x
+        result: Tensor = self.chain(x)
+        return result
+
+    def alone(self, job: Job) -> Job:
+        """Return a job whose model is this stage; its loss and its batches are still the whole model's."""
+        unused = {id(p) for name, p in job.model.named_parameters() if name in job.unused}
+        return replace(
+            job,
+            model=self.chain,
+            blocks=tuple(name for name, _ in self.chain.named_children()),
+            unused=tuple(name for name, p in self.chain.named_parameters() if id(p) in unused),
+        )
+
+
+def stages_of(job: Job, layout: Layout, rank: int) -> Mapping[int, Stage]:
+    """Return the stages of a rank by chunk."""
+    return {
+        chunk: Stage(stage, nn.Sequential(*(job.model.get_submodule(name) for name in layout.blocks_of(job, stage))))
+        for chunk, stage in enumerate(layout.stages_of(rank))
+    }
 
 
 def kept(job: Job, layout: Layout, rank: int) -> Mapping[int, Stage]:
     """Return the stages of a rank by chunk, and drop the values of every block that it does not hold."""
-    names = {stage: layout.blocks_of(job, stage) for stage in layout.stages_of(rank)}
-    own = {name for blocks in names.values() for name in blocks}
+    own = {name for stage in layout.stages_of(rank) for name in layout.blocks_of(job, stage)}
     for name in job.blocks:
         if name not in own:
             job.model.get_submodule(name).to("meta")
-    return {
-        chunk: Stage(stage, [job.model.get_submodule(name) for name in names[stage]])
-        for chunk, stage in enumerate(layout.stages_of(rank))
-    }
+    return stages_of(job, layout, rank)

@@ -5,16 +5,19 @@ d replicas, P ranks of a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from parbench.api import Batch, Comm, Holding, Job, RankContext, Trainer
 from parbench_strategies.pipelined._boundaries import Boundary
-from parbench_strategies.pipelined._closed import Grid
+from parbench_strategies.pipelined._grid import Grid
+from parbench_strategies.pipelined._layers import Layers, WholeLayers
+from parbench_strategies.pipelined._peers import Peers
 from parbench_strategies.pipelined._replicas import Replicas
 from parbench_strategies.pipelined._runtime import Runtime
 from parbench_strategies.pipelined._stages import Layout, kept
@@ -31,27 +34,37 @@ class PipelineTrainer(Trainer):
         layout: which rank of a pipeline holds which blocks.
         given: what each block gives.
         microbatches: into which a pass is cut.
+        peers: makes this rank's side of those that hold the same stages.
+        layers: what this rank holds of each layer.
     """
 
     def __init__(
-        self, job: Job, ctx: RankContext, grid: Grid, layout: Layout, given: Sequence[Boundary], microbatches: int
+        self,
+        job: Job,
+        ctx: RankContext,
+        grid: Grid,
+        layout: Layout,
+        given: Sequence[Boundary],
+        microbatches: int,
+        peers: Callable[[Comm], Peers] = Replicas,
+        layers: Layers | None = None,
     ) -> None:
         self._job, self._grid, self._layout, self._microbatches = job, grid, layout, microbatches
-        start = grid.replica * grid.ranks
-        comm = ctx.comm.subset(range(start, start + grid.ranks))
-        self._ctx = replace(ctx, rank=grid.place, world_size=grid.ranks, comm=comm)
-        replicas = ctx.comm.subset(range(grid.place, grid.replicas * grid.ranks, grid.ranks))
+        self._ctx = replace(ctx, rank=grid.place, world_size=grid.ranks, comm=ctx.comm.subset(grid.pipeline))
+        self._peers = peers(ctx.comm.subset(grid.peers))
+        self._layers = layers or WholeLayers()
         _equalise(job.model, ctx.comm)
         self._holders = layout.holders(job)
         self._shapes = {name: (p.shape, p.dtype) for name, p in job.model.named_parameters()}
         self._buffers = {name: (b.shape, b.dtype) for name, b in job.model.named_buffers()}
-        named = dict(job.model.named_parameters())
-        self._own = {name: p for name, p in named.items() if grid.place in self._holders[name]}
-        self._tied = _tied(job, self._holders, self._ctx)
+        self._layers.cut(job.model)
+        named = dict(self._layers.named())
         stages = kept(job, layout, grid.place)
-        self._replicas = Replicas(replicas, stages, {id(named[name]) for name in job.unused})
-        self._runtime = Runtime(job, self._ctx, layout, stages, given, self._replicas.complete)
-        self._optimizer = job.optimizer(self._own.values())
+        replaced = self._peers.join(job, stages, {id(named[name]) for name in job.unused})
+        self._own = {name: replaced.get(id(p), p) for name, p in named.items() if grid.place in self._holders[name]}
+        self._tied = self._shared()
+        self._runtime = Runtime(job, self._ctx, layout, stages, given, self._peers)
+        self._optimizers = self._peers.optimizers(job, self._own.values())
 
     def step(self, batch: Batch) -> Tensor | None:
         for parameter in self._own.values():
@@ -62,18 +75,22 @@ class PipelineTrainer(Trainer):
         for k, part in enumerate(share.micro(self._ctx.accumulate)):
             parts = list(part.micro(self._microbatches))
             losses.append(self._runtime.run(parts, scale, last=k == self._ctx.accumulate - 1))
-        self._replicas.wait()
+        self._peers.wait()
+        self._layers.complete(self._own)
         for parameter, comm in self._tied:
-            if parameter.grad is not None:
-                comm.sum(parameter.grad)
-        self._optimizer.step()
+            if (gradient := local_gradient(parameter)) is not None and gradient.numel():
+                comm.sum(gradient)
+        for optimizer in self._optimizers:
+            optimizer.step()
         return torch.stack(losses).sum() if losses[0] is not None else None  # type: ignore[arg-type]
 
     def full_parameters(self) -> Mapping[str, Tensor]:
-        return {
-            name: self._everywhere(self._own.get(name), self._shapes[name], holders[0])
-            for name, holders in self._holders.items()
-        }
+        found = {}
+        for name, holders in self._holders.items():
+            own = self._own.get(name)
+            whole = None if own is None else self._layers.whole(name, self._peers.whole(own))
+            found[name] = self._everywhere(whole, self._shapes[name], holders[0])
+        return found
 
     def full_buffers(self) -> Mapping[str, Tensor]:
         blocks = {
@@ -90,7 +107,7 @@ class PipelineTrainer(Trainer):
 
     def holding(self) -> Holding:
         buffers = [b for b in self._job.model.buffers() if b.device.type != "meta"]
-        return Holding(parameters=list(self._own.values()), optimizers=[self._optimizer], buffers=buffers)
+        return Holding(parameters=list(self._own.values()), optimizers=self._optimizers, buffers=buffers)
 
     def notes(self) -> Mapping[str, str | int | float]:
         return {
@@ -100,6 +117,15 @@ class PipelineTrainer(Trainer):
             "pipeline rank": self._grid.place,
             "peak live micro-batches": self._runtime.peak_live,
         }
+
+    def close(self) -> None:
+        self._layers.close()
+
+    def _shared(self) -> list[tuple[nn.Parameter, Comm]]:
+        """Return this rank's parameters that other ranks of the pipeline hold too, with the ranks that do."""
+        ranks = {name: holders for name, holders in self._holders.items() if len(holders) > 1 and name in self._own}
+        trained = [name for name in ranks if self._own[name].requires_grad]
+        return [(self._own[name], self._ctx.comm.subset(ranks[name])) for name in trained]
 
     def _everywhere(self, mine: Tensor | None, like: tuple[torch.Size, torch.dtype], owner: int) -> Tensor:
         shape, dtype = like
@@ -114,8 +140,6 @@ def _equalise(model: nn.Module, comm: Comm) -> None:
             comm.broadcast(tensor)
 
 
-def _tied(job: Job, holders: Mapping[str, Sequence[int]], ctx: RankContext) -> list[tuple[nn.Parameter, Comm]]:
-    """Return this rank's parameters that other ranks of the pipeline hold too, with the ranks that do."""
-    named = dict(job.model.named_parameters())
-    shared = [(name, ranks) for name, ranks in holders.items() if len(ranks) > 1 and ctx.rank in ranks]
-    return [(named[name], ctx.comm.subset(ranks)) for name, ranks in shared if named[name].requires_grad]
+def local_gradient(parameter: nn.Parameter) -> Tensor | None:
+    """Return what this rank has of a parameter's gradient."""
+    return parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad

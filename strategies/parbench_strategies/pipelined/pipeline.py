@@ -14,14 +14,13 @@ from parbench.api import Job, Memory, Paper, RankContext, Strategy, Textbook, Tr
 from parbench.schedule import Schedule
 from parbench_strategies.pipelined import _closed
 from parbench_strategies.pipelined._boundaries import Boundary, boundaries
-from parbench_strategies.pipelined._closed import Grid
-from parbench_strategies.pipelined._split import balanced, from_cuts
+from parbench_strategies.pipelined._cutting import Cutting
+from parbench_strategies.pipelined._grid import Grid
+from parbench_strategies.pipelined._rehearsal import indivisible
 from parbench_strategies.pipelined._stages import Layout
 from parbench_strategies.pipelined._trainer import PipelineTrainer
-from parbench_strategies.pipelined._weights import Split, weights
+from parbench_strategies.pipelined._weights import Split
 from parbench_strategies.pipelined.schedules.one_f_one_b import OneForwardOneBackward
-
-_MOST_MICROBATCHES = 4096
 
 
 @final
@@ -52,16 +51,9 @@ class Pipeline(Strategy):
         cuts: Sequence[int] = (),
         replicate: int = 1,
     ) -> None:
-        if not 1 <= microbatches <= _MOST_MICROBATCHES:
-            raise ValueError(f"microbatches must be 1 to {_MOST_MICROBATCHES}, got {microbatches}")
         if replicate < 1:
             raise ValueError(f"replicate must be at least 1, got {replicate}")
-        if cuts and split != "count":
-            raise ValueError(f"cuts already say where stages begin; leave out split={split}")
-        self.schedule = schedule
-        self.microbatches = microbatches
-        self.split = split
-        self.cuts = tuple(cuts)
+        self.cutting = Cutting(schedule=schedule, microbatches=microbatches, split=split, cuts=tuple(cuts))
         self.replicate = replicate
 
     def impossible(self, job: Job, world_size: int) -> str | None:
@@ -72,37 +64,18 @@ class Pipeline(Strategy):
                 f"replicate x ranks of a pipeline = world size has no solution for {self.replicate} x ? = "
                 f"{world_size}; replicate can be {fitting}"
             )
-        ranks = world_size // self.replicate
-        stages, blocks = ranks * self.schedule.chunks, len(job.blocks)
-        if stages > blocks:
-            return (
-                f"{ranks} ranks x {self.schedule.chunks} chunks = {stages} stages, the model has {blocks} blocks for "
-                f"them; at most {blocks // self.schedule.chunks} ranks can take part in a pipeline"
-            )
-        if (why := self.schedule.refuses(ranks, self.microbatches)) is not None:
-            return why
-        samples = job.batch(0).samples // self.replicate
-        if samples < self.microbatches:
-            return (
-                f"a pipeline has {samples} samples of a batch and cannot cut them into {self.microbatches} "
-                f"micro-batches; give microbatches={max(1, samples)} or fewer, or a larger --global-batch-size"
-            )
-        return self._cuts_problem(blocks, stages)
+        return self.cutting.refusal(job, world_size // self.replicate, self.replicate)
 
-    def _cuts_problem(self, blocks: int, stages: int) -> str | None:
-        try:
-            if self.cuts:
-                from_cuts(self.cuts, blocks, stages)
-        except ValueError as error:
-            return str(error)
-        return None
+    def unsupported(self, job: Job, ctx: RankContext) -> str | None:
+        """Say so where backward cannot be taken in halves, as the schedule wants it."""
+        return indivisible(job, ctx, self.cutting, ctx.world_size // self.replicate)
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction] | None:
         """Activations forward and gradients back over every cut, and what replicas and shared weights add up.
 
         None where stages are cut by measured time.
         """
-        if self.split == "time":
+        if self.cutting.split == "time":
             return None
         given = boundaries(job, ctx)
         return _closed.sent(job, self._layout(job, ctx, given), Grid.of(ctx, self.replicate), given)
@@ -111,13 +84,13 @@ class Pipeline(Strategy):
         """A rank in the middle passes B/d activations of a bytes on and as many gradients back, for each chunk."""
         grid, given = Grid.of(ctx, self.replicate), boundaries(job, ctx)
         size = max(one.bytes_per_sample for one in given[:-1]) if len(given) > 1 else 0
-        passed = 2 * self.schedule.chunks * grid.share(job.batch(0)).samples * size if grid.ranks > 1 else 0
+        passed = 2 * self.cutting.schedule.chunks * grid.share(job.batch(0)).samples * size if grid.ranks > 1 else 0
         averaged = all_reduced(Fraction(trained_bytes(job), grid.ranks), grid.replicas)
         return Textbook(formula="2 v B/d a + 2(d-1)/d P b/p", sent_bytes=passed + averaged)
 
     def memory(self, job: Job, ctx: RankContext) -> Memory | None:
         """The stages of this rank; None where they are cut by measured time."""
-        if self.split == "time":
+        if self.cutting.split == "time":
             return None
         layout = self._layout(job, ctx, boundaries(job, ctx))
         return _closed.memory(job, layout, Grid.of(ctx, self.replicate))
@@ -126,17 +99,7 @@ class Pipeline(Strategy):
         """Cut the model and keep this rank's stages."""
         given = boundaries(job, ctx)
         layout = self._layout(job, ctx, given)
-        return PipelineTrainer(job, ctx, Grid.of(ctx, self.replicate), layout, given, self.microbatches)
+        return PipelineTrainer(job, ctx, Grid.of(ctx, self.replicate), layout, given, self.cutting.microbatches)
 
     def _layout(self, job: Job, ctx: RankContext, given: Sequence[Boundary]) -> Layout:
-        ranks = ctx.world_size // self.replicate
-        stages = ranks * self.schedule.chunks
-        if self.cuts:
-            sizes = from_cuts(self.cuts, len(job.blocks), stages)
-        else:
-            per_pass = -(-job.batch(0).samples // (self.replicate * self.microbatches))
-            live = per_pass * min(ranks, self.microbatches)
-            sizes = balanced(weights(self.split, job, ctx, given, live), stages)
-        if sum(sizes) != len(job.blocks):
-            raise ValueError(f"stages of {sizes} blocks are not the model's {len(job.blocks)}")
-        return Layout(ranks=ranks, schedule=self.schedule, sizes=sizes)
+        return self.cutting.layout(job, ctx, given, ctx.world_size // self.replicate, self.replicate)

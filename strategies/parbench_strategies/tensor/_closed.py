@@ -15,6 +15,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
 from parbench.api import Batch, Job, Memory, RankContext, Textbook, all_reduced, optimizer_bytes, shared_out
@@ -27,20 +28,39 @@ from parbench_strategies.tensor._vocabulary import CutLogits, Part
 
 def traffic(job: Job, ctx: RankContext, grid: Grid, plan: Plan) -> dict[str, Fraction]:
     """Return operation -> bytes: what crosses edges in every micro-batch, and gradients once per step."""
-    tally = _Tally(grid.degree)
-    hooks = list(_observed(job, ctx, plan, tally))
-    try:
-        for part in share(job, grid).micro(ctx.accumulate):
-            dry_run(job, part, backward=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    sent = crossed(job, ctx, plan, grid.degree, lambda: dry_step(job, ctx, grid))
     gradients = Fraction(0)
     for name, size in _local_bytes(job, grid, plan, stepped_only=True).items():
         # Parts of the positions are added over all ranks at once, whole gradients averaged over replicas.
         gradients += all_reduced(size, ctx.world_size if name in plan.summed else grid.replicas)
-    tally.sent["all_reduce"] = tally.sent.get("all_reduce", Fraction(0)) + gradients
-    return {op: size for op, size in tally.sent.items() if size}
+    sent["all_reduce"] = sent.get("all_reduce", Fraction(0)) + gradients
+    return {op: size for op, size in sent.items() if size}
+
+
+def crossed(job: Job, ctx: RankContext, plan: Plan, degree: int, run: Callable[[], None]) -> dict[str, Fraction]:
+    """Return operation -> bytes that this rank sends where activations cross the edges of a plan while `run` runs.
+
+    Args:
+        job: whole, not cut.
+        ctx: this rank.
+        plan: for so many ranks.
+        degree: ranks of the tensor group.
+        run: takes samples forward and backward through the job's model, or a part of it, without values.
+    """
+    tally = _Tally(degree)
+    hooks = _observed(job, ctx, plan, tally)
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return tally.sent
+
+
+def dry_step(job: Job, ctx: RankContext, grid: Grid) -> None:
+    """Take this rank's samples of a step through the model, without values."""
+    for part in share(job, grid).micro(ctx.accumulate):
+        dry_run(job, part, backward=True)
 
 
 def share(job: Job, grid: Grid) -> Batch:
@@ -62,23 +82,30 @@ def memory(job: Job, grid: Grid, plan: Plan) -> Memory:
 
 
 def textbook(job: Job, ctx: RankContext, grid: Grid, plan: Plan, *, sequence_parallel: bool) -> Textbook:
+    """Return Megatron-LM's count; replicas average the gradients of what a rank holds besides."""
+    layers = megatron(job, ctx, share(job, grid).samples, grid.degree, sequence_parallel=sequence_parallel)
+    held = sum(_local_bytes(job, grid, plan, stepped_only=True).values())
+    forms = [layers.formula] if grid.degree > 1 else []
+    forms += ["2(r-1)/r P_rank b"] if grid.replicas > 1 else []
+    return Textbook(formula=" + ".join(forms) or "0", sent_bytes=layers.sent_bytes + all_reduced(held, grid.replicas))
+
+
+def megatron(job: Job, ctx: RankContext, samples: int, degree: int, *, sequence_parallel: bool) -> Textbook:
     """Return Megatron-LM's count: each row-cut layer has an all-reduce in forward, its column-cut partner in backward.
 
     Two of each make a transformer's layer: four all-reduces of B T D in every layer and micro-batch. An all-gather and
-    a reduce-scatter send together what the all-reduce does that they replace. Replicas average the gradients of what
-    a rank holds.
+    a reduce-scatter send together what the all-reduce does that they replace.
     """
     rows = list(layers_of(job, "row"))
     positions = job.units_per_sample if job.unit == "tokens" else 1
     width = sum(job.model.get_parameter(f"{row}.weight").shape[0] for row in rows)
-    whole = share(job, grid).samples * positions * width * ctx.dtype.itemsize
-    held = sum(_local_bytes(job, grid, plan, stepped_only=True).values())
+    whole = samples * positions * width * ctx.dtype.itemsize
     count, per = (4, "L") if _like_transformer(job, rows) else (2, "R")
     exchanges = "all-gather + reduce-scatter pairs" if sequence_parallel else "all-reduces"
-    forms = [f"{count} {per} {exchanges} of B T D: {2 * count}(n-1)/n {per} B T D b"] if grid.degree > 1 else []
-    forms += ["2(r-1)/r P_rank b"] if grid.replicas > 1 else []
-    sent = 2 * all_reduced(whole, grid.degree) + all_reduced(held, grid.replicas)
-    return Textbook(formula=" + ".join(forms) or "0", sent_bytes=sent)
+    return Textbook(
+        formula=f"{count} {per} {exchanges} of B T D: {2 * count}(n-1)/n {per} B T D b",
+        sent_bytes=2 * all_reduced(whole, degree),
+    )
 
 
 def _like_transformer(job: Job, rows: Sequence[str]) -> bool:
@@ -120,13 +147,13 @@ class _Tally:
 def _observed(job: Job, ctx: RankContext, plan: Plan, tally: _Tally) -> list[RemovableHandle]:
     """Put hooks on the model that note what crosses each edge."""
 
-    def crossing(name: str, edge: Edge, x: Tensor) -> None:
+    def crossing(name: str, edge: Edge, x: Tensor) -> Tensor:
         cast = name in plan.layers and ctx.dtype is not torch.float32
         whole = x.numel() * (ctx.dtype.itemsize if cast else x.element_size())
         tally.note(edge.there, whole)
-        if x.requires_grad and torch.is_grad_enabled():
-            # Called once per backward; a tensor that was computed again has none of its own.
-            x.register_hook(lambda grad: tally.note(edge.back, whole))  # type: ignore[no-untyped-call]
+        # A node of its own, as in earnest: where backward is taken in halves, a hook on `x` would be called in both.
+        crossed: Tensor = _Noting.apply(x, lambda: tally.note(edge.back, whole))  # type: ignore[no-untyped-call]
+        return crossed
 
     hooks = [
         job.model.get_submodule(name).register_forward_pre_hook(_on_input(name, edge, crossing))
@@ -150,18 +177,34 @@ def _observed(job: Job, ctx: RankContext, plan: Plan, tally: _Tally) -> list[Rem
     return hooks
 
 
-_Crossed = Callable[[str, Edge, Tensor], None]
+_Crossed = Callable[[str, Edge, Tensor], Tensor]
 
 
-def _on_input(name: str, edge: Edge, crossing: _Crossed) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        crossing(name, edge, inputs[0])
+class _Context(FunctionCtx):
+    note: Callable[[], None]
+
+
+class _Noting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: _Context, x: Tensor, note: Callable[[], None]) -> Tensor:
+        ctx.note = note
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
+        ctx.note()
+        return grad, None
+
+
+def _on_input(name: str, edge: Edge, crossing: _Crossed) -> Callable[[nn.Module, tuple[Tensor, ...]], Tensor]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+        return crossing(name, edge, inputs[0])
 
     return hook
 
 
-def _on_output(name: str, edge: Edge, crossing: _Crossed) -> Callable[[nn.Module, object, Tensor], None]:
-    def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
-        crossing(name, edge, output)
+def _on_output(name: str, edge: Edge, crossing: _Crossed) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        return crossing(name, edge, output)
 
     return hook

@@ -1,0 +1,1 @@
+"""Hybrid strategies: families of parallelism composed on one mesh of ranks."""
