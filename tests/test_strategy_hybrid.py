@@ -172,6 +172,7 @@ def test_a_language_model_is_spread_trained_and_counted(session, strategy):
     assert {one.notes["stages"] for one in seen} == stages
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", FOUR)
 def test_every_law_holds(session, strategy):
     verdict = check_strategy(strategy, 4, session=session)
@@ -188,6 +189,7 @@ def test_three_axes_at_once(session):
     assert {one.notes["stages"] for one in seen} == {"2+2"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "changes"),
     [
