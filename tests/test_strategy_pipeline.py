@@ -4,9 +4,11 @@ import re
 from itertools import pairwise
 
 import pytest
+import torch
 
 from parbench import RunSpec, Session, UsageError
 from parbench.conformance import check_strategy
+from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._split import balanced, from_cuts
 
 # One of every kind: flush, alternating, chunks in a row, chunks in a V, halves of backward.
@@ -154,3 +156,17 @@ def all_splits(weights, stages, first=0):
     for size in range(1, len(weights) - first - stages + 2):
         for rest in all_splits(weights, stages - 1, first + size):
             yield [size, *rest]
+
+
+def test_tensors_that_skip_stages_travel_with_what_passes_through_them():
+    """Skips relayed with the activations, as one message per cut: 2 samples of (3, 4) floats beside 5 halves."""
+    x = torch.arange(24.0).view(2, 3, 4)
+    skip = torch.arange(10.0).view(2, 5).half()
+    boundary = Boundary.of((x, skip))
+    assert (boundary.shape, boundary.dtype, boundary.bytes_per_sample) == ((17,), torch.float32, 68)
+    back = boundary.unpack(boundary.pack((x, skip)))
+    assert [(t.shape, t.dtype) for t in back] == [(x.shape, x.dtype), (skip.shape, skip.dtype)]
+    assert torch.equal(back[0], x)
+    assert torch.equal(back[1], skip)
+    with pytest.raises(ValueError, match="floating-point"):
+        Boundary.of((x, skip.long()))

@@ -23,7 +23,8 @@ from torch.utils import checkpoint
 from parbench.job import Batch, Job, OptimizerFactory
 from parbench.spec import RunSpec
 
-Forward = Callable[[Tensor], Tensor]
+Value = Tensor | tuple[Tensor, ...]
+Forward = Callable[[Value], Value]
 
 # Static loss scaling (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2): small gradients would vanish
 # in fp16. A power of two, so that scaling and unscaling round nothing.
@@ -58,11 +59,11 @@ def applied(job: Job, spec: RunSpec) -> Job:
     return _scaled(job, FP16_LOSS_SCALE) if spec.precision == "fp16" else job
 
 
-def _checkpointed(forward: Forward, selective: bool, inputs: Tensor) -> Tensor:
+def _checkpointed(forward: Forward, selective: bool, inputs: Value) -> Value:
     if not torch.is_grad_enabled():
         return forward(inputs)
     # Dynamo cannot trace checkpoint's own default for the context function when it is passed.
-    found: Tensor = (
+    found: Value = (
         checkpoint.checkpoint(forward, inputs, use_reentrant=False, context_fn=_selective)
         if selective
         else checkpoint.checkpoint(forward, inputs, use_reentrant=False)

@@ -58,7 +58,8 @@ class Job:
         unit: what is counted besides samples: "samples" or "tokens".
         units_per_sample: how many of them one sample is.
         blocks: names of the sub-modules where FSDP wraps and pipelines cut, in forward order; applying them one after
-            the other to the inputs is the model.
+            the other to the inputs is the model. A block may take and give a tuple of floating-point tensors: one that
+            skips some blocks (a U-Net's) travels with what passes through them.
         shardings: parameter name pattern (fnmatch) -> how tensor parallelism may cut it: "column" (along dim 0, weights
             and biases), "row" (a weight along dim 1), "position" (the layer treats each position by itself, as a norm
             does, so that positions may be shared out; its own parameters stay whole) or "vocabulary" (the layer that

@@ -51,6 +51,43 @@ class _Awkward(nn.Module):
         return out
 
 
+class _Stash(nn.Module):
+    """A block after which its input skips what follows, beside what is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = _Part()
+
+    def forward(self, x_BD: Tensor) -> tuple[Tensor, Tensor]:
+        return self.part(x_BD), x_BD[:, : _WIDTH // 2]
+
+
+class _Under(nn.Module):
+    """A block that something skips."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = _Part()
+
+    def forward(self, both: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        x_BD, skipped = both
+        return self.part(x_BD), skipped
+
+
+class _Pop(nn.Module):
+    """A block that puts what skipped the ones before it back in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back = nn.Linear(_WIDTH // 2, _WIDTH)
+        self.part = _Part()
+
+    def forward(self, both: tuple[Tensor, Tensor]) -> Tensor:
+        x_BD, skipped = both
+        out: Tensor = self.part(x_BD + self.back(skipped))
+        return out
+
+
 class _Embedding(nn.Module):
     """Tokens to vectors, averaged over the sequence."""
 
@@ -160,6 +197,12 @@ def _no_gradient(seed: int, device: torch.device) -> Job:
     return _job(model, _batches(*_vectors(seed, 32), batch_size=8), device, unused=("1.never_used",), adam=True)
 
 
+def _skipping(seed: int, device: torch.device) -> Job:
+    generator = torch.Generator().manual_seed(seed)
+    model = _chain(generator, _Stash, _Under, _Under, _Pop, _Part, partial(_Head, _CLASSES))
+    return _job(model, _batches(*_vectors(seed, 32), batch_size=8), device, adam=True)
+
+
 def _tied(seed: int, device: torch.device) -> Job:
     generator = torch.Generator().manual_seed(seed)
     model = _chain(generator, _Embedding, *[_Part] * 3, partial(_Head, _VOCABULARY))
@@ -193,4 +236,5 @@ TRIALS: Final[Mapping[str, tuple[Builder, int]]] = {
     "accumulation, uneven": (_uneven, 2),
     "tied parameters": (_tied, 1),
     "no gradient": (_no_gradient, 1),
+    "a tensor skips blocks": (_skipping, 1),
 }

@@ -10,7 +10,10 @@ from parbench.conformance import check_strategy
 PLANTED = Path(__file__).parent / "plugins" / "planted.py"
 
 AGREES = "agrees with one process: "
-TRIALS = ("plain", "uneven last batch", "accumulation", "accumulation, uneven", "tied parameters", "no gradient")
+TRIALS = (
+    *("plain", "uneven last batch", "accumulation", "accumulation, uneven", "tied parameters", "no gradient"),
+    "a tensor skips blocks",
+)
 EVERY_TRIAL = {AGREES + trial for trial in TRIALS}
 SAME = "same seed, same losses"
 UNDISTURBED = "variants alive together do not disturb each other"

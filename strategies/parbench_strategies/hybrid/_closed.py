@@ -69,7 +69,7 @@ def _piped(design: Design, job: Job, ctx: RankContext) -> Mapping[str, Fraction]
         return _total(sent, {"all_reduce": averaged(cut, layout, grid)})
     # Gathered once per step, however many micro-batches there are.
     once = replace(design.beside(ctx), accumulate=1)
-    stages = (stage.alone(cut) for stage in stages_of(cut, layout, grid.place).values())
+    stages = (stage.alone(cut) for stage in stages_of(cut, layout, grid.place, given).values())
     return _total(sent, *(shards_traffic(stage, once, design.shard_grid, design.options) for stage in stages))
 
 
@@ -80,10 +80,11 @@ def memory(design: Design, job: Job, ctx: RankContext) -> Memory:
         if design.shard == "none":
             return replicated_memory(cut)
         return shards_memory(cut, beside, design.shard_grid, design.options)
-    layout, grid = design.layout(job, ctx, boundaries(job, ctx)), design.pipeline_grid(ctx)
+    given = boundaries(job, ctx)
+    layout, grid = design.layout(job, ctx, given), design.pipeline_grid(ctx)
     if design.shard == "none":
         return stages_memory(cut, layout, grid)
-    stages = (stage.alone(cut) for stage in stages_of(cut, layout, grid.place).values())
+    stages = (stage.alone(cut) for stage in stages_of(cut, layout, grid.place, given).values())
     return _sum(shards_memory(stage, beside, design.shard_grid, design.options) for stage in stages)
 
 

@@ -70,6 +70,7 @@ def _together(design: Design, job: Job, ctx: RankContext) -> list[list[nn.Module
     """Return what lies on each rank of a pipeline; before blocks are timed, any of them may lie on any."""
     if design.cutting.split == "time":
         return [[job.model.get_submodule(name) for name in job.blocks]]
-    layout = design.layout(job, ctx, boundaries(job, ctx))
+    given = boundaries(job, ctx)
+    layout = design.layout(job, ctx, given)
     places = range(design.size("pp"))
-    return [[stage.chain for stage in stages_of(job, layout, place).values()] for place in places]
+    return [[stage.chain for stage in stages_of(job, layout, place, given).values()] for place in places]

@@ -59,8 +59,8 @@ def _run(job: Job, ctx: RankContext, grid: Grid, layout: Layout, given: Sequence
     # Nothing is sent to no group, and what is received from it is left as it was made. Autocast does not know shapes.
     alone = Comm(None, grid.place, grid.ranks)
     here = replace(ctx, rank=grid.place, world_size=grid.ranks, comm=alone, device=meta, dtype=torch.float32)
-    uncast = [replace(one, dtype=torch.float32) for one in given]
-    stages = stages_of(job, layout, grid.place)
+    uncast = [one.uncast() for one in given]
+    stages = stages_of(job, layout, grid.place, uncast)
     runtime = Runtime(job, here, layout, stages, uncast, Replicas(Comm(None, 0, 1)))
     for part in grid.share(job.batch(0)).to(meta).micro(ctx.accumulate):
         runtime.run(list(part.micro(microbatches)), 1.0, last=False)

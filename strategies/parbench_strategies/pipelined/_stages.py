@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from parbench.api import Job
 from parbench.schedule import Schedule
+from parbench_strategies.pipelined._boundaries import Boundary, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +62,28 @@ class Layout:
 class Stage:
     """Blocks that are applied one after the other.
 
+    Args:
+        number: 0 to S - 1.
+        chain: the blocks.
+        entering: what the stage before gives; None for the first.
+        leaving: what this one gives.
+
     Attributes:
         number: 0 to S - 1.
         chain: the blocks.
         parameters: the trainable ones, once each.
     """
 
-    def __init__(self, number: int, chain: nn.Sequential) -> None:
+    def __init__(self, number: int, chain: nn.Sequential, entering: Boundary | None, leaving: Boundary) -> None:
         self.number = number
         self.chain = chain
+        self._entering, self._leaving = entering, leaving
         self.parameters: list[nn.Parameter] = [p for p in chain.parameters() if p.requires_grad]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the blocks."""
-        result: Tensor = self.chain(x)
-        return result
+        """Apply the blocks to a message and return the message for the next stage."""
+        result: Value = self.chain(x if self._entering is None else self._entering.unpack(x))
+        return self._leaving.pack(result)
 
     def alone(self, job: Job) -> Job:
         """Return a job whose model is this stage; its loss and its batches are still the whole model's."""
@@ -88,18 +96,21 @@ class Stage:
         )
 
 
-def stages_of(job: Job, layout: Layout, rank: int) -> Mapping[int, Stage]:
-    """Return the stages of a rank by chunk."""
-    return {
-        chunk: Stage(stage, nn.Sequential(*(job.model.get_submodule(name) for name in layout.blocks_of(job, stage))))
-        for chunk, stage in enumerate(layout.stages_of(rank))
-    }
+def stages_of(job: Job, layout: Layout, rank: int, given: Sequence[Boundary]) -> Mapping[int, Stage]:
+    """Return the stages of a rank by chunk, for what each block gives."""
+
+    def made(stage: int) -> Stage:
+        chain = nn.Sequential(*(job.model.get_submodule(name) for name in layout.blocks_of(job, stage)))
+        entering = given[layout.last_block(stage - 1)] if stage else None
+        return Stage(stage, chain, entering, given[layout.last_block(stage)])
+
+    return {chunk: made(stage) for chunk, stage in enumerate(layout.stages_of(rank))}
 
 
-def kept(job: Job, layout: Layout, rank: int) -> Mapping[int, Stage]:
+def kept(job: Job, layout: Layout, rank: int, given: Sequence[Boundary]) -> Mapping[int, Stage]:
     """Return the stages of a rank by chunk, and drop the values of every block that it does not hold."""
     own = {name for stage in layout.stages_of(rank) for name in layout.blocks_of(job, stage)}
     for name in job.blocks:
         if name not in own:
             job.model.get_submodule(name).to("meta")
-    return stages_of(job, layout, rank)
+    return stages_of(job, layout, rank, given)

@@ -59,7 +59,7 @@ class PipelineTrainer(Trainer):
         self._buffers = {name: (b.shape, b.dtype) for name, b in job.model.named_buffers()}
         self._layers.cut(job.model)
         named = dict(self._layers.named())
-        stages = kept(job, layout, grid.place)
+        stages = kept(job, layout, grid.place, given)
         replaced = self._peers.join(job, stages, {id(named[name]) for name in job.unused})
         self._own = {name: replaced.get(id(p), p) for name, p in named.items() if grid.place in self._holders[name]}
         self._tied = self._shared()

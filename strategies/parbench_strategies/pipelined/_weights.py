@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from parbench.api import Job, RankContext, bytes_of, optimizer_bytes
-from parbench_strategies.pipelined._boundaries import Boundary
+from parbench_strategies.pipelined._boundaries import Boundary, Value
 
 Split = Literal["count", "memory", "time"]
 
@@ -46,7 +47,7 @@ def _seconds(job: Job, ctx: RankContext, given: Sequence[Boundary]) -> list[floa
     """Time each block, forward and backward, on a micro-batch of one rank's size, and let rank 0's times count."""
     seconds_K = torch.zeros(len(job.blocks), dtype=torch.float64, device=ctx.device)
     if ctx.rank == 0:
-        x = ctx.share(job.batch(0)).inputs
+        x: Value = ctx.share(job.batch(0)).inputs
         for k, name in enumerate(job.blocks):
             block = job.model.get_submodule(name)
             taken = []
@@ -54,15 +55,22 @@ def _seconds(job: Job, ctx: RankContext, given: Sequence[Boundary]) -> list[floa
                 started_s = time.perf_counter()
                 with ctx.autocast():
                     result = block(x)
-                torch.autograd.backward([result], [torch.ones_like(result)])
+                results = [result] if isinstance(result, Tensor) else [one for one in result if one.grad_fn is not None]
+                torch.autograd.backward(results, [torch.ones_like(one) for one in results])
                 _settle(ctx)
                 taken.append(time.perf_counter() - started_s)
             seconds_K[k] = statistics.median(taken[1:])
-            x = result.detach().requires_grad_()
+            x = _leaves(result)
         for parameter in job.model.parameters():
             parameter.grad = None
     ctx.comm.broadcast(seconds_K)
     return [float(one) for one in seconds_K]
+
+
+def _leaves(value: Value) -> Value:
+    if isinstance(value, Tensor):
+        return value.detach().requires_grad_()
+    return tuple(one.detach().requires_grad_() for one in value)
 
 
 def _settle(ctx: RankContext) -> None:
