@@ -13,32 +13,52 @@ from typing import ClassVar, Literal
 import torch
 
 from parbench.backward import backward
+from parbench.channel import Channel, carriage
+from parbench.collective import Collective, InFlight
+from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out, sent_by
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
+from parbench.compressor import Carriage, Compressor, Finish, GatherCompressor, MeanCompressor, Reduced
 from parbench.context import RankContext
+from parbench.fusion_check import checked_plan, plan_hash, planned
 from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replicated_memory, stepped
 from parbench.job import Batch, Job, OptimizerFactory
 from parbench.paper import Paper
 from parbench.record import Agrees, Series
+from parbench.stopwatch import Stopwatch
 from parbench.traffic import Textbook, all_reduce_bytes, all_reduced, data_parallel, shared_out, trained_bytes
 from parbench.trainer import ModelTrainer, Trainer
 
 __all__ = [
     "Agrees",
     "Batch",
+    "Carriage",
+    "Channel",
+    "Collective",
     "Comm",
     "CommThread",
+    "Compressor",
+    "Finish",
+    "GatherCompressor",
     "Handle",
     "Holding",
+    "InFlight",
     "Job",
     "Mark",
+    "MeanCompressor",
     "Memory",
+    "Message",
     "ModelTrainer",
     "OptimizerFactory",
     "Paper",
+    "PeerCollective",
     "Probe",
     "RankContext",
+    "Reduced",
+    "Repeats",
+    "Round",
     "Series",
+    "Stopwatch",
     "Strategy",
     "Textbook",
     "Ticket",
@@ -47,10 +67,17 @@ __all__ = [
     "all_reduce_bytes",
     "all_reduced",
     "backward",
+    "bounds",
     "bytes_of",
+    "carriage",
+    "carry_out",
+    "checked_plan",
     "data_parallel",
     "optimizer_bytes",
+    "plan_hash",
+    "planned",
     "replicated_memory",
+    "sent_by",
     "shared_out",
     "stepped",
     "trained_bytes",

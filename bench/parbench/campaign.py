@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import final
 
 import msgspec
@@ -26,6 +27,7 @@ from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
 from parbench.metrics import Cell, combine
+from parbench.network.probe_link import LinkReport
 from parbench.record import Environment, RunRecord
 from parbench.recording import record_of, steps_of
 from parbench.registry import Registry
@@ -67,7 +69,14 @@ class Campaign:
     """One sweep under way."""
 
     def __init__(
-        self, suite: Suite, out: Path, registry: Registry, listener: Listener, stop: StopRequest, ranks: Ranks | None
+        self,
+        suite: Suite,
+        out: Path,
+        registry: Registry,
+        listener: Listener,
+        stop: StopRequest,
+        ranks: Ranks | None,
+        links: Mapping[str, LinkReport] = MappingProxyType({}),
     ) -> None:
         self._suite = suite
         self._out = out
@@ -76,6 +85,7 @@ class Campaign:
         self._listener = listener
         self._stop = stop
         self._ranks = ranks
+        self._links = links
         self._environment = environment.capture()
         self._records: list[RunRecord] = []
         self._codes: list[int] = []
@@ -137,7 +147,7 @@ class Campaign:
 
     def _measure(self, group: Group) -> None:
         """Measure cases together; whenever one breaks its launch, the others get a new one without it."""
-        pending = [Measured(case=case, together_because=group.because) for case in group.cases]
+        pending = [self._begun(case, group) for case in group.cases]
         while pending:
             started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
@@ -153,7 +163,10 @@ class Campaign:
                 for m in again:
                     self._measure(alone(m.case, "launched alone: together with the others memory ran out"))
                 return
-            pending = [Measured(case=m.case, together_because=group.because) for m in again]
+            pending = [self._begun(m.case, group) for m in again]
+
+    def _begun(self, case: Case, group: Group) -> Measured:
+        return Measured(case=case, together_because=group.because, links=self._links.get(case.spec.network or ""))
 
     def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec
@@ -167,6 +180,7 @@ class Campaign:
             log_folder=logs,
             stop=self._stop,
             ranks=self._ranks,
+            network=spec.network,
         )
 
     def _finish(self, ended: Sequence[Measured], started_at: str) -> None:
@@ -288,5 +302,6 @@ def _ending(m: Measured, folder: Path | None) -> str:
 
 def _placed(spec: RunSpec) -> tuple[str, str]:
     """Return where the ranks of `spec` compute and what connects them."""
-    found = place(spec.device, spec.backend, spec.world_size, Machine.here())
+    backend = "gloo" if spec.network is not None and spec.backend == "auto" else spec.backend
+    found = place(spec.device, backend, spec.world_size, Machine.here())
     return found.device, found.backend

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
+from parbench.network.probe_link import LinkReport
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -32,6 +33,8 @@ class Case:
     def label(self) -> str:
         """The case in words, for people who watch."""
         ranks = "1 rank" if self.spec.world_size == 1 else f"{self.spec.world_size} ranks"
+        if self.spec.network is not None:
+            ranks += f", {self.spec.network}"
         again = f", launch {self.repeat + 1}" if self.spec.repeats > 1 else ""
         return f"{self.spec.workload}/{self.spec.size} {self.spec.strategy}, {ranks}{again}"
 
@@ -68,6 +71,7 @@ class Measured:
     together_because: str = ""
     logs: dict[str, str] = field(default_factory=dict)
     teardown: str | None = None
+    links: LinkReport | None = None
 
     @property
     def ended(self) -> bool:

@@ -111,10 +111,14 @@ class Comm:
 
     def all_gather_flat(self, whole: Tensor, shard: Tensor) -> Tensor:
         """Fill `whole` (n x shard elements, flat) with every rank's `shard` in rank order, and return it."""
+        return self.all_gather_flat_async(whole, shard).wait()
+
+    def all_gather_flat_async(self, whole: Tensor, shard: Tensor) -> Handle:
+        """Start filling `whole` (n x shard elements, flat) with every rank's `shard` in rank order."""
         if self._group is None:
-            return whole.copy_(shard)
-        _all_gather_flat(whole, shard, group=self._group)
-        return whole
+            return Handle(None, whole.copy_(shard))
+        work: dist.Work = _all_gather_flat(whole, shard, group=self._group, async_op=True)
+        return Handle(work, whole)
 
     def reduce_scatter_async(self, shard: Tensor, whole: Tensor) -> Handle:
         """Start averaging `whole` (flat, n x shard elements) over all ranks; each rank gets its part in `shard`.
@@ -139,6 +143,29 @@ class Comm:
         if self._group is not None and tensor.numel():
             work = dist.irecv(tensor, dist.get_global_rank(self._group, source), group=self._group)
         return Handle(work, tensor)
+
+    def exchange(
+        self, sends: Sequence[tuple[Tensor, int]], receives: Sequence[tuple[Tensor, int]]
+    ) -> tuple[list[Handle], list[Handle]]:
+        """Start messages to and from ranks that send at the same time; return the handles of `receives`, of `sends`.
+
+        Args:
+            sends: tensors (contiguous; not to be changed before `wait`) and their targets.
+            receives: tensors to fill and their sources; messages of a pair arrive in order.
+        """
+        if self._group is None or dist.get_backend(self._group) != "nccl":
+            received = [self.receive_async(tensor, source) for tensor, source in receives]
+            return received, [self.send_async(tensor, target) for tensor, target in sends]
+        # NCCL runs one after the other what is not grouped: two ranks that send to each other would wait for ever.
+        operations = [
+            dist.P2POp(operation, tensor, dist.get_global_rank(self._group, peer), self._group)
+            for operation, messages in ((dist.irecv, receives), (dist.isend, sends))
+            for tensor, peer in messages
+            if tensor.numel()
+        ]
+        # The group has one piece of work: whoever waits for it waits for all.
+        work = dist.batch_isend_irecv(operations)[-1] if operations else None
+        return [Handle(work, tensor) for tensor, _ in receives], [Handle(work, tensor) for tensor, _ in sends]
 
     def gather(self, tensor: Tensor, root: int = 0) -> list[Tensor]:
         """Return every rank's `tensor` (equal shapes) in rank order on rank `root`; nothing on the others."""

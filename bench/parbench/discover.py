@@ -14,7 +14,7 @@ from typing import Literal
 
 from parbench.errors import UsageError
 
-Kind = Literal["strategy", "workload", "probe", "schedule"]
+Kind = Literal["strategy", "workload", "probe", "schedule", "fusion", "collective", "compressor"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -28,6 +28,7 @@ class Place:
         group: entry-point group of other distributions.
         contract: the module that has their base class.
         base: the class that they extend.
+        helpers: abstract classes of the contract that extend it, which they may extend instead.
         needs: class attributes that they must set.
         plural: what the command line calls all of them.
         named_by: the class attribute that is the name users write; None where the name of the file is.
@@ -42,6 +43,7 @@ class Place:
     plural: str
     named_by: str | None = None
     torch: bool = True
+    helpers: tuple[str, ...] = ()
 
 
 PLACES: Mapping[Kind, Place] = {
@@ -75,6 +77,36 @@ PLACES: Mapping[Kind, Place] = {
         plural="schedules",
         named_by="name",
         torch=False,
+    ),
+    "fusion": Place(
+        package="parbench_strategies.fusion",
+        group="parbench.fusions",
+        contract="parbench.fusion",
+        base="FusionRule",
+        needs=("name", "paper"),
+        plural="fusions",
+        named_by="name",
+        torch=False,
+    ),
+    "collective": Place(
+        package="parbench_strategies.collective",
+        group="parbench.collectives",
+        contract="parbench.collective",
+        base="Collective",
+        needs=("name", "paper"),
+        plural="collectives",
+        named_by="name",
+        helpers=("PeerCollective",),
+    ),
+    "compressor": Place(
+        package="parbench_strategies.compression",
+        group="parbench.compressors",
+        contract="parbench.compressor",
+        base="Compressor",
+        needs=("name", "paper", "linear"),
+        plural="compressors",
+        named_by="name",
+        helpers=("MeanCompressor", "GatherCompressor"),
     ),
 }
 
@@ -189,7 +221,7 @@ def _kinds_in(file: Path) -> set[Kind]:
         for base in node.bases
         if isinstance(base, ast.Attribute | ast.Name)
     }
-    return {kind for kind, place in PLACES.items() if place.base in bases} or set(PLACES)
+    return {kind for kind, place in PLACES.items() if bases & {place.base, *place.helpers}} or set(PLACES)
 
 
 def first_line(file: Path | None) -> str:

@@ -24,7 +24,9 @@ def names() -> tuple[str, ...]:
 
 def is_text(name: str) -> bool:
     """Whether a field takes any string, which is then not parsed."""
-    return isinstance(_types()[name], types.StrType)
+    kind = _types()[name]
+    choices = kind.types if isinstance(kind, types.UnionType) else (kind,)
+    return any(isinstance(one, types.StrType) for one in choices)
 
 
 def is_list(name: str) -> bool:
@@ -121,6 +123,8 @@ def _words(kind: types.Type) -> str:
 
 def _advice(name: str) -> str:
     default = next(one.default for one in msgspec.structs.fields(RunSpec) if one.name == name)
+    if name == "network":
+        return "see parbench list networks"
     if default is None:
         return "leave it out for an automatic choice"
     if default is msgspec.NODEFAULT:

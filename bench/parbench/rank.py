@@ -29,6 +29,7 @@ from parbench.launch.messages import (
     Build,
     Built,
     Clear,
+    Collectives,
     Command,
     Done,
     Drop,
@@ -45,6 +46,7 @@ from parbench.launch.messages import (
     StepsDone,
 )
 from parbench.loop import run_steps
+from parbench.network.collective_rank import CollectiveRank
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
@@ -82,6 +84,7 @@ class Rank:
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
         self._groups = Groups(seat.group_timeout_s)
+        self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
 
@@ -97,6 +100,8 @@ class Rank:
         match command:
             case Build():
                 return self._build(command)
+            case Collectives():
+                return self._collectives.run(command)
             case Examine():
                 return self._examine(command)
             case Parity():
@@ -111,6 +116,7 @@ class Rank:
                 self._drop(command.variant)
                 return Done()
             case Clear() | Leave():
+                self._collectives.close()
                 for variant in list(self._variants):
                     self._drop(variant)
                 return Done()

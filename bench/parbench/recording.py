@@ -10,6 +10,7 @@ from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
+from parbench.network.telling import link_cautions, link_facts
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
 from parbench.session import RoundSamples
 from parbench.statistics import median_interval
@@ -50,7 +51,7 @@ def record_of(
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
         metrics = judged(timing, warnings) | _other_metrics(m)
-    warnings += [*cautions(m, environment), *account_cautions(m)]
+    warnings += [*cautions(m, environment), *account_cautions(m), *link_cautions(m.case.spec.network, m.links)]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -69,7 +70,7 @@ def record_of(
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),
         numerics=numerics(m),
-        chosen=m.chosen | {"threads": _threads(m.case.spec.threads)},
+        chosen=m.chosen | {"threads": _threads(m.case.spec.threads)} | (m.links.chosen if m.links else {}),
         launch=_launch(m, sweep),
         warm_up=m.warm_up,
         rounds=tuple(rounds),
@@ -145,7 +146,9 @@ def _seconds_by_rank(rounds: Sequence[RoundSamples]) -> list[list[float]]:
 
 
 def _other_metrics(m: Measured) -> dict[str, Metric]:
-    return {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | account_metrics(m) | _probed(m)
+    found = {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | account_metrics(m)
+    # A meter that gave nothing does not displace what is known without it.
+    return found | {name: one for name, one in _probed(m).items() if one.value is not None or name not in found}
 
 
 def _probed(m: Measured) -> dict[str, Metric]:
@@ -212,7 +215,7 @@ def _unchecked(m: Measured) -> Agreement:
 
 
 def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | list[str]]:
-    return {
+    told: dict[str, str | int | float | bool | list[str]] = {
         "sweep": sweep,
         "kind": m.launch_kind,
         "ranks": m.launch_world_size,
@@ -224,3 +227,4 @@ def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | lis
         "parameters": m.parameters,
         "period": m.period,
     }
+    return told | link_facts(m.links)

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, overload
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Literal, overload
 import msgspec
 
 from parbench import bind
+from parbench.collective import Collective
+from parbench.compressor import Compressor
 from parbench.discover import PLACES, Found, Kind, checked_plugin, discover, first_line
 from parbench.errors import MissingError, ParbenchError, UsageError, unknown_name
+from parbench.fusion import FusionRule
 from parbench.grammar import Call, parse
 from parbench.paper import Paper
 from parbench.schedule import Schedule
@@ -23,6 +26,14 @@ from parbench.spec import RunSpec
 
 if TYPE_CHECKING:
     from parbench.api import Probe, Strategy, Workload
+
+# Arguments annotated with one of these are plug-ins themselves; to import any of them takes no torch.
+_NESTED: Mapping[object, Kind] = {
+    Schedule: "schedule",
+    FusionRule: "fusion",
+    Collective: "collective",
+    Compressor: "compressor",
+}
 
 TORCH_MISSING = "training needs torch, which is not installed; run: pip install 'parbench[run]'"
 
@@ -85,6 +96,15 @@ class Registry:
 
     @overload
     def resolve(self, kind: Literal["schedule"], what: str | Call) -> Schedule: ...
+
+    @overload
+    def resolve(self, kind: Literal["fusion"], what: str | Call) -> FusionRule: ...
+
+    @overload
+    def resolve(self, kind: Literal["collective"], what: str | Call) -> Collective: ...
+
+    @overload
+    def resolve(self, kind: Literal["compressor"], what: str | Call) -> Compressor: ...
 
     def resolve(self, kind: Kind, what: str | Call) -> object:
         """Return the instance that a text such as `ddp(bucket_cap_mb=1)` means.
@@ -176,19 +196,19 @@ class Registry:
 
 
 class _Nested:
-    """Arguments of plug-ins that are plug-ins: those annotated with the base class of a kind that knows no torch."""
+    """Arguments of plug-ins that are plug-ins, known by their annotation."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def takes(self, hint: object) -> bool:
-        return hint is Schedule
+        return isinstance(hint, type) and hint in _NESTED
 
     def made(self, hint: object, value: str | Call) -> object:
-        return self._registry.resolve("schedule", value)
+        return self._registry.resolve(_NESTED[hint], value)
 
     def spelled(self, hint: object, value: str | Call) -> str:
-        return self._registry.canonical("schedule", value)
+        return self._registry.canonical(_NESTED[hint], value)
 
 
 def _described(kind: Kind, found: Found, cls: type) -> Entry:

@@ -8,6 +8,7 @@ import msgspec
 
 from parbench import fields
 from parbench.errors import UsageError, unknown_name
+from parbench.network.spelling import parse_network
 from parbench.registry import Registry
 from parbench.spec import RunSpec
 from parbench.suite import Suite
@@ -58,6 +59,9 @@ class _Resolver:
 
     def one(self, spec: RunSpec) -> RunSpec:
         spec = self._with_ranks(spec)
+        if spec.network is not None:
+            network = parse_network(spec.network)
+            spec = msgspec.structs.replace(spec, network=network.text if network else None)
         for probe in spec.probes:
             self._registry.resolve("probe", probe)
         workload = self._workload(spec.workload)

@@ -38,6 +38,8 @@ from parbench.launch.messages import (
 from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
+from parbench.network.admission import admitted
+from parbench.network.build import Links
 from parbench.record import Agreement, Agrees, Chosen
 from parbench.registry import Registry
 from parbench.resolve import resolve
@@ -204,8 +206,11 @@ class Session:
             rank fails.
         stop: asked while waiting; made here if not given.
         ranks: ranks that already run (under torchrun); none are started then.
+        network: links between the ranks, such as "100mbit" or "rate=312mbit alpha=1ms"; by default they are as they
+            are.
 
     Raises:
+        UsageError: the network cannot be meant, or does not go with the rest.
         MissingError: the device or backend is not there.
         RankFailed: a rank raised, exited or was killed; the session is over.
         Stuck: nothing moved until the deadline; the session is over.
@@ -223,23 +228,33 @@ class Session:
         log_folder: Path | None = None,
         stop: StopRequest | None = None,
         ranks: Ranks | None = None,
+        network: str | None = None,
     ) -> None:
         self.registry = Registry(plugins)
-        placement = place(device, backend, world_size, Machine.here())
+        shaped = admitted(network, world_size, backend)
+        placement = place(device, "gloo" if shaped and backend == "auto" else backend, world_size, Machine.here())
         self.chosen: dict[str, Chosen] = dict(placement.chosen)
         self.placement = placement
+        self._network = shaped
         self._numbers = 0
         self._closed = False
-        self.ranks: Ranks = ranks or LocalRanks.start(
-            world_size,
-            placement,
-            threads=threads,
-            timeout_s=timeout_s,
-            stop=stop or StopRequest(),
-            plugins=self.registry.plugins,
-            fault=os.environ.get("PARBENCH_FAULT", ""),
-            log_folder=log_folder,
-        )
+        self._links = Links.make(shaped, world_size) if shaped and ranks is None else None
+        self.chosen |= self._links.chosen if self._links else {}
+        try:
+            self.ranks: Ranks = ranks or LocalRanks.start(
+                world_size,
+                placement,
+                threads=threads,
+                timeout_s=timeout_s,
+                stop=stop or StopRequest(),
+                plugins=self.registry.plugins,
+                fault=os.environ.get("PARBENCH_FAULT", ""),
+                log_folder=log_folder,
+                network=self._links.seats if self._links else (),
+            )
+        except BaseException:
+            self._unlink()
+            raise
 
     def add(self, spec: RunSpec, *, refuse: bool = True) -> Variant:
         """Build the job of `spec` in the ranks and spread it; check `unsupported` of what is returned.
@@ -254,6 +269,11 @@ class Session:
         """
         spec = resolved(spec, self.registry, refuse=refuse)
         self._check_size(spec.world_size)
+        have = self._network.text if self._network else None
+        if spec.network not in (None, have):
+            raise UsageError(
+                f"the spec wants network {spec.network}, this session has {have or 'none'}; use Session(network=...)"
+            )
         number = self._numbers
         self._numbers += 1
         replies = self.call(Build(variant=number, spec=spec))
@@ -289,12 +309,22 @@ class Session:
         """Let the ranks release everything and end."""
         if not self._closed:
             self._closed = True
-            self.ranks.leave()
+            try:
+                self.ranks.leave()
+            finally:
+                self._unlink()
 
     def kill(self) -> None:
         """End the ranks at once."""
         self._closed = True
-        self.ranks.kill()
+        try:
+            self.ranks.kill()
+        finally:
+            self._unlink()
+
+    def _unlink(self) -> None:
+        if self._links is not None:
+            self._links.close()
 
     def __enter__(self) -> Session:
         return self

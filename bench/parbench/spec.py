@@ -40,6 +40,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         seed: seed of weights and batches.
         threads: compute threads per rank.
         probes: meters to run in the timed rounds, such as "contention".
+        network: links between the ranks, such as "100mbit" or "two-racks(rate=1gbit, oversubscription=4)"; None leaves
+            them as they are.
         timeout_s: seconds without progress after which a run is ended.
         data_hash: hash of the data the workload reads; filled in when the spec is resolved.
     """
@@ -63,6 +65,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     probes: tuple[str, ...] = ()
+    network: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
     data_hash: str | None = None
 

@@ -16,6 +16,8 @@ from parbench.launch.elastic import TorchrunSeat
 from parbench.launch.forkserver import begin_forkserver, give_up_forkserver
 from parbench.launch.place import Machine, place
 from parbench.launch.stopping import StopRequest
+from parbench.network.admission import admitted
+from parbench.network.survey import survey
 from parbench.record import RunRecord
 from parbench.registry import Registry
 from parbench.resolve import resolve
@@ -97,10 +99,11 @@ def run_sweep(
         try:
             suite, _ = _settled(suite, registry)
             Store(out).probe()
+            links = survey(suite.specs, stop)
         except ParbenchError:
             give_up_forkserver()
             raise
-        return Campaign(suite, out, registry, listener, stop, None).run(fresh=fresh)
+        return Campaign(suite, out, registry, listener, stop, None, links).run(fresh=fresh)
 
 
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
@@ -114,6 +117,7 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         raise UsageError(f"PARBENCH_FAULT names rank {fault.rank}, but no case has more than {largest} ranks; mend it")
     machine = Machine.here()
     for spec in suite.specs:
+        admitted(spec.network, spec.world_size, spec.backend)
         place(spec.device, spec.backend, spec.world_size, machine)
     return suite, machine
 
@@ -152,6 +156,11 @@ def _under_torchrun(seat: TorchrunSeat, suite: Suite, out: Path, registry: Regis
 
     suite, machine = _settled(suite, registry)
     seat.check(suite.specs)
+    if networks := [spec.network for spec in suite.specs if spec.network is not None]:
+        raise UsageError(
+            f"--network {networks[0]} shapes links between ranks that parbench starts itself; torchrun started these: "
+            "leave it out, or start without torchrun"
+        )
     if seat.rank == 0:
         Store(out).probe()
     spec = max(suite.specs, key=lambda one: one.world_size)

@@ -31,6 +31,7 @@ from parbench.launch.messages import (
 from parbench.launch.note import StepNote, note_beside
 from parbench.launch.pipe import Pipe
 from parbench.launch.stores import Store, joined
+from parbench.network.enter import enter
 from parbench.rank import Rank
 
 
@@ -63,6 +64,19 @@ def join(seat: Seat, heartbeat: Heartbeat, store: Store | None = None) -> Rank:
     return Rank(seat, heartbeat)
 
 
+def _enter_network(seat: Seat) -> Store | None:
+    """Enter the namespace of this rank's shaped link, if it has one, and return where the ranks meet.
+
+    The store stays outside, in the launcher: it is joined first, and a socket stays in the namespace it was made in.
+    """
+    if seat.network is None:
+        return None
+    store = joined(seat.host, seat.port, seat.group_timeout_s)
+    enter(seat.network)
+    os.environ["GLOO_SOCKET_IFNAME"] = seat.network.interface
+    return store
+
+
 def _keep_freed_memory() -> None:
     # glibc returns large blocks to the kernel at every free: a timing run would pay for page faults, not arithmetic.
     try:
@@ -91,9 +105,10 @@ def main(seat_bytes: bytes, commands: Pipe, pulses: Pipe) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the forkserver holds them back
     _redirect_output(seat.log)
     heartbeat = Heartbeat(seat.rank, pulses, StepNote(note_beside(Path(seat.log))))
-    heartbeat.start()
     try:
-        rank = join(seat, heartbeat)
+        store = _enter_network(seat)
+        heartbeat.start()
+        rank = join(seat, heartbeat, store)
         _tell(commands, Ready(device_name=device_name(rank.device)))
         serve(rank, commands)
         heartbeat.phase = "leaving"

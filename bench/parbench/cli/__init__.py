@@ -16,6 +16,7 @@ from parbench import __version__
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
 from parbench.cli.listing import list_plugins
+from parbench.cli.network import network
 from parbench.cli.run import EXAMPLES, run
 from parbench.cli.show import EXAMPLES as SHOWN
 from parbench.cli.show import show
@@ -36,6 +37,7 @@ app.command("list")(list_plugins)
 app.command("show", epilog=SHOWN)(show)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
+app.add_typer(network, name="network")
 
 
 def _print_version(asked: bool) -> None:

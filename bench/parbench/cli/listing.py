@@ -1,4 +1,4 @@
-"""`parbench list` says which strategies, workloads, probes and schedules there are, and which of them are broken."""
+"""`parbench list` says what there is of each kind of plug-in, and of networks, and which of them are broken."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Listed(StrEnum):
     WORKLOADS = "workloads"
     PROBES = "probes"
     SCHEDULES = "schedules"
+    FUSIONS = "fusions"
+    NETWORKS = "networks"
 
 
 _KINDS: Mapping[str, Kind] = {
@@ -32,6 +34,7 @@ _KINDS: Mapping[str, Kind] = {
     "workloads": "workload",
     "probes": "probe",
     "schedules": "schedule",
+    "fusions": "fusion",
 }
 
 
@@ -43,16 +46,19 @@ def list_plugins(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """List strategies, workloads, probes or schedules: name, what it is, arguments, and where it comes from."""
+    """List strategies, workloads, probes, schedules, fusion rules or networks: name, what it is, arguments, source."""
     import msgspec
 
+    if what is Listed.NETWORKS:
+        _list_networks(as_json)
+        return
     from parbench.registry import Registry
 
     entries = Registry(plugin or []).describe(_KINDS[what.value])
     if as_json:
         output.document(msgspec.json.encode({what.value: entries}))
         return
-    output.results(_table(entries, papers=what in (Listed.STRATEGIES, Listed.SCHEDULES)))
+    output.results(_table(entries, papers=what not in (Listed.WORKLOADS, Listed.PROBES)))
     output.notes(entry.note for entry in entries if entry.note)
 
 
@@ -78,3 +84,33 @@ def _table(entries: list[Entry], *, papers: bool) -> Table:
             origin = visible(entry.source)
         table.add_row(*map(Text, (entry.name, summary, ", ".join(map(visible, entry.arguments)), origin)))
     return table
+
+
+def _list_networks(as_json: bool) -> None:
+    import msgspec
+    from rich import box
+    from rich.table import Table
+
+    from parbench.network.presets import PRESETS
+    from parbench.network.quantities import rate_text
+
+    if as_json:
+        facts = [
+            {"name": name, "title": one.title, "rate_bits_per_s": one.rate_bits_per_s, "scale": one.scale}
+            for name, one in PRESETS.items()
+        ]
+        output.document(msgspec.json.encode({"networks": facts}))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in ("name", "what it is", "real rate", "scale", "shaped to"):
+        table.add_column(title, overflow="fold")
+    for name, one in PRESETS.items():
+        shaped = rate_text(one.rate_bits_per_s / one.scale)
+        table.add_row(name, one.title, rate_text(one.rate_bits_per_s), f"{one.scale:g}", shaped)
+    output.results(table)
+    output.notes(
+        (
+            "also a rate (100mbit), or settings: 'rate=312mbit alpha=1ms', 'up=100mbit down=1gbit', ranks_per_node=2, "
+            "two-racks(rate=1gbit, oversubscription=4), burst=, gso=",
+        )
+    )

@@ -181,6 +181,15 @@ def run(
         _Text,
         typer.Option("--threads", metavar="N", help="Compute threads per rank.", rich_help_panel=_WHERE),
     ] = None,
+    network: Annotated[
+        _Text,
+        typer.Option(
+            "--network",
+            metavar="NAME|RATE",
+            help="A shaped link per rank: `100mbit`, `rate=312mbit alpha=1ms`, a name (`parbench list networks`).",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -253,6 +262,7 @@ def run(
         "device": device,
         "backend": backend,
         "threads": threads,
+        "network": network,
     }
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}

@@ -37,6 +37,7 @@ from parbench.launch.place import Placement
 from parbench.launch.ranks import Ranks
 from parbench.launch.seat import Seated, least_advanced
 from parbench.launch.stopping import StopRequest
+from parbench.network.seat import NetworkSeat
 from parbench.record import Failure
 
 _HOST = "127.0.0.1"
@@ -89,6 +90,7 @@ class LocalRanks(Ranks):
         plugins: Sequence[Path] = (),
         fault: str = "",
         log_folder: Path | None = None,
+        network: Sequence[NetworkSeat] = (),
     ) -> LocalRanks:
         """Start fresh ranks and wait until all have joined.
 
@@ -101,6 +103,7 @@ class LocalRanks(Ranks):
             plugins: files whose plug-ins the ranks load.
             fault: PARBENCH_FAULT, for tests.
             log_folder: where ranks write their logs; by default a temporary folder, removed unless a rank fails.
+            network: where each rank's shaped link is, in rank order; nothing where links are as they are.
 
         Raises:
             RankLost, RanksStuck, Stopped: as `Ranks.call`.
@@ -129,6 +132,7 @@ class LocalRanks(Ranks):
                     log=str(folder / f"rank{rank}.log"),
                     plugins=tuple(str(p.resolve()) for p in plugins),
                     fault=fault,
+                    network=network[rank] if network else None,
                 )
                 for rank in range(world_size)
             ]

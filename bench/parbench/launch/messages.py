@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from parbench.facts import Inspected, ParityFacts, StrategyFacts
+from parbench.network.seat import NetworkSeat
 from parbench.record import Agrees, Series
 from parbench.spec import RunSpec
 
@@ -24,6 +25,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     log: str
     plugins: tuple[str, ...] = ()
     fault: str = ""
+    network: NetworkSeat | None = None
 
 
 # ---- commands: every rank gets the same one, at the same time
@@ -63,6 +65,30 @@ class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     variant: int
 
 
+class Collectives(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Time one collective in a group of the first `ranks` ranks.
+
+    Attributes:
+        op: which.
+        algorithm: "native" (the backend's own) or "ring".
+        ranks: how many take part.
+        bytes: of the whole buffer of one rank.
+        dtype: torch's name of its elements.
+        warm_up: times that are not timed.
+        iterations: times that are, back to back.
+        alpha_s: start-up cost that the ring injects once per collective.
+    """
+
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: int
+    dtype: str = "float32"
+    warm_up: int = 5
+    iterations: int = 20
+    alpha_s: float = 0.0
+
+
 class Drop(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Release the variant."""
 
@@ -84,7 +110,7 @@ class Examine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     world_size: int
 
 
-Command = Build | Examine | Parity | Steps | Inspect | Evaluate | Drop | Clear | Leave
+Command = Build | Collectives | Examine | Parity | Steps | Inspect | Evaluate | Drop | Clear | Leave
 
 # ---- replies: one per rank and command
 
@@ -131,6 +157,24 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     member: bool = True
 
 
+class CollectivesDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What one rank saw of a timed collective.
+
+    Attributes:
+        start_s: when the timing started, on the clock that all processes of a machine share.
+        ends_s: when each iteration was complete.
+        sent_bytes: sent per iteration, as the kernel counts; None where it cannot.
+        wrong: what was wrong with the result, None if nothing.
+        member: whether the rank took part.
+    """
+
+    start_s: float = 0.0
+    ends_s: tuple[float, ...] = ()
+    sent_bytes: float | None = None
+    wrong: str | None = None
+    member: bool = True
+
+
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Loss and accuracy on held-out data, or why there are none."""
 
@@ -151,7 +195,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Reply = Ready | Built | StrategyFacts | ParityDone | StepsDone | Inspected | Judged | Done | Raised
+Reply = Ready | Built | CollectivesDone | StrategyFacts | ParityDone | StepsDone | Inspected | Judged | Done | Raised
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -17,11 +17,14 @@ def cells_table(suite: Suite) -> Table:
     count = "1 cell" if len(suite.specs) == 1 else f"{len(suite.specs)} cells"
     title = f"{visible(suite.name, 60)}: {count}, nothing is started"
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("workload", "strategy", "ranks", "batch", "precision", "steps", "repeats", "seed", "id"):
+    shaped = any(spec.network is not None for spec in suite.specs)
+    networks = ("network",) if shaped else ()
+    for name in ("workload", "strategy", "ranks", *networks, "batch", "precision", "steps", "repeats", "seed", "id"):
         table.add_column(name, overflow="fold")
     for spec in suite.specs:
         batch = "own" if spec.global_batch_size is None else str(spec.global_batch_size)
-        numbers = (spec.world_size, batch, spec.precision, spec.steps, spec.repeats, spec.seed, spec_id(spec))
+        links = (visible(spec.network or "none", 60),) if shaped else ()
+        numbers = (spec.world_size, *links, batch, spec.precision, spec.steps, spec.repeats, spec.seed, spec_id(spec))
         texts = (f"{visible(spec.workload, 60)}/{visible(spec.size, 20)}", visible(spec.strategy, 60))
         table.add_row(*map(Text, (*texts, *map(str, numbers))))
     return table

@@ -47,6 +47,7 @@ def group_of(cell: Cell) -> tuple[object, ...]:
         spec.threads,
         spec.device,
         spec.backend,
+        spec.network,
         cell.fingerprint,
         cell.software,
     )
@@ -79,6 +80,7 @@ def group_name(cell: Cell, cells: Sequence[Cell]) -> str:
         ("threads", "threads"),
         ("", "device"),
         ("", "backend"),
+        ("network", "network"),
     )
     for label, attribute in shown:
         if _varies(spec, others, attribute):

@@ -1,0 +1,107 @@
+"""A Channel carries the messages of compressed gradients: averaged by a collective or gathered, packed, and timed.
+
+start_mean([a, b])     |a|b| in one message ──collective──> mean of |a|b|
+start_gather([a, b])   |a|b| in one message ──all-gather──> |a|b| of rank 0, |a|b| of rank 1, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import final
+
+import torch
+from torch import Tensor
+
+from parbench.collective import Collective
+from parbench.comm import Comm
+from parbench.compressor import Carriage
+from parbench.stopwatch import Stopwatch
+from parbench.traffic import shared_out
+
+
+@final
+class Channel:
+    """What a compressor exchanges messages with; one thread at a time uses it.
+
+    Attributes:
+        rank: this rank.
+        world_size: ranks that exchange.
+    """
+
+    def __init__(self, comm: Comm, collective: Collective, stopwatch: Stopwatch | None = None) -> None:
+        self._comm = comm
+        self._collective = collective
+        self._stopwatch = stopwatch or Stopwatch()
+        self.rank = comm.rank
+        self.world_size = comm.world_size
+
+    def mean(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the averages of tensors of one type over all ranks; they are one message."""
+        return self.start_mean(tensors)()
+
+    def gather(self, messages: Sequence[Sequence[Tensor]]) -> list[list[list[Tensor]]]:
+        """Return every rank's parts of each message, `[message][rank][part]`; all are one message."""
+        return self.start_gather(messages)()
+
+    def start_mean(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """Begin to average, and return what waits for the averages; `tensors` stay as they are."""
+        # A copy in any case: what was sent is this rank's contribution, which may be asked for later.
+        flat_N = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        # Half precision ends at 65504: a sum may pass that where the average does not.
+        first = flat_N.dtype is torch.float16
+        if first:
+            flat_N.div_(self.world_size)
+        flight = self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm))
+
+        def finish() -> list[Tensor]:
+            self._stopwatch.wait(flight)
+            if not first:
+                flat_N.div_(self.world_size)
+            parts = torch.split(flat_N, [tensor.numel() for tensor in tensors])
+            return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+        return finish
+
+    def start_gather(self, messages: Sequence[Sequence[Tensor]]) -> Callable[[], list[list[list[Tensor]]]]:
+        """Begin to gather, and return what waits for the parts; their shapes and types are the same on every rank."""
+        parts = [part.contiguous() for message in messages for part in message]
+        own_M = torch.cat([part.view(-1).view(torch.uint8) for part in parts])
+        all_RM = own_M.new_empty(self.world_size * own_M.numel())
+        flight = self._stopwatch.start(lambda: self._comm.all_gather_flat_async(all_RM, own_M))
+
+        def finish() -> list[list[list[Tensor]]]:
+            self._stopwatch.wait(flight)
+            by_rank = [_unpacked(one_M, parts) for one_M in all_RM.view(self.world_size, -1)]
+            found, first = [], 0
+            for message in messages:
+                found.append([one[first : first + len(message)] for one in by_rank])
+                first += len(message)
+            return found
+
+        return finish
+
+
+def carriage(collective: Collective, rank: int, world_size: int) -> Carriage:
+    """Return what messages of `rank` cost where averages go by `collective`."""
+
+    def gathered(size: int) -> Mapping[str, Fraction]:
+        return {"all_gather": shared_out(size * world_size, world_size)}
+
+    return Carriage(
+        averaged=lambda elements, element_bytes: collective.sent(elements, element_bytes, rank, world_size),
+        gathered=gathered,
+    )
+
+
+def _unpacked(bytes_M: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors that one rank packed, each as one of `like` in shape and type."""
+    found, start = [], 0
+    for tensor in like:
+        stop = start + tensor.numel() * tensor.element_size()
+        part = bytes_M[start:stop]
+        # A view as another type must begin at a multiple of its size.
+        aligned = part if part.storage_offset() % tensor.element_size() == 0 else part.clone()
+        found.append(aligned.view(tensor.dtype).view(tensor.shape))
+        start = stop
+    return found

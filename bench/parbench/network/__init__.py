@@ -1,0 +1,1 @@
+"""The network: links that are shaped, what moves tensors over them, and what they cost."""

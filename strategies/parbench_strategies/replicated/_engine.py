@@ -1,0 +1,213 @@
+"""The Engine averages gradients over ranks: each group of a plan is exchanged once it is ready, while backward goes on.
+
+backward       c ready   b ready   a ready
+                  │ copy     │ copy    │ copy into the pool
+comm thread       └ group 0 starts     └ group 1 starts
+wire                ════ c ════════════   ════ b a ═══
+finish                                  waits ────────┘ gradients are views of the pool: nothing is copied back
+
+Groups start in the order of the plan on every rank. Where that takes no time, backward's thread does it itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from parbench.api import CommThread, RankContext, Stopwatch, Ticket
+from parbench_strategies.replicated._exchanger import Exchanger
+from parbench_strategies.replicated._layout import Layout
+from parbench_strategies.replicated._optional import Optional
+from parbench_strategies.replicated._planning import Planner
+
+
+@final
+class Engine:
+    """Watches gradients become ready and averages them, group by group, in the order of the plan.
+
+    Args:
+        parameters: name -> parameter whose gradient every step makes.
+        optional: of those of which a step may leave out some.
+        ctx: this rank, one of several.
+        planner: what goes together.
+        exchanger: how it is exchanged.
+        overlap: whether groups go while backward is at work, or all after it.
+        stopwatch: told what takes how long.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        optional: Optional,
+        ctx: RankContext,
+        planner: Planner,
+        exchanger: Exchanger,
+        *,
+        overlap: bool,
+        stopwatch: Stopwatch,
+    ) -> None:
+        self._parameters = parameters
+        self._optional = optional
+        self._planner = planner
+        self._exchanger = exchanger
+        self._overlap = overlap
+        self._stopwatch = stopwatch
+        # A gradient is divided while it is copied, where nothing else looks at its size.
+        self._scale = 1 / ctx.world_size if exchanger.in_place else 1.0
+        self._held = self._begun = self._closed = False
+        self._started_s, self._early = 0.0, 0
+        self._lay_out()
+        self._hooks = [
+            p.register_post_accumulate_grad_hook(partial(self._arrived, name))  # type: ignore[no-untyped-call]
+            for name, p in parameters.items()
+        ]
+        self._thread = None if exchanger.immediate else CommThread(ctx.device)
+
+    def begin(self) -> None:
+        """Begin a step, before its backward.
+
+        Raises:
+            RuntimeError: the last one was not finished.
+        """
+        if self._begun:
+            raise RuntimeError("the last step failed, and the ranks may differ; close this trainer and make another")
+        self._begun = True
+        self._started_s = time.perf_counter()
+        self._missing = dict.fromkeys(self._parameters)
+        self._waiting = list(self._sizes)
+        self._next = 0
+        self._last: Ticket | None = None
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep gradients to this rank while this context lasts: they are not whole yet."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def finish(self) -> None:
+        """End a step: return once every gradient of the step is averaged.
+
+        Raises:
+            RuntimeError: backward gave a parameter no gradient, and the job does not say that this may be.
+        """
+        if not self._begun:
+            raise RuntimeError("finish without begin")
+        with torch.no_grad(), self._stopwatch.exposed():
+            self._early = self._next
+            self._take_what_is_held()
+            while self._next < len(self._lanes):
+                self._submit()
+            if self._optional:
+                self._issue(self._optional.average)
+            if self._last is not None:
+                self._last.wait()
+            self._exchanger.finish()
+            self._copy_back()
+        self._begun = False
+        self._stopwatch.step()
+        if not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s):
+            self._lay_out()
+            self._stopwatch.reset()
+
+    def close(self) -> None:
+        """Give up a step that was not finished, end the thread and remove the hooks; again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for hook in self._hooks:
+            hook.remove()
+        if self._thread is not None:
+            self._thread.close()
+        self._planner.close()
+
+    def notes(self) -> Mapping[str, str | int | float]:
+        """Return what the plan came to, and how many groups of the last step did not wait for the end of backward."""
+        largest = max((lane.flat.numel() * lane.flat.element_size() for lane in self._lanes), default=0)
+        return {
+            "groups": len(self._lanes),
+            "groups_started_in_backward": self._early,
+            "largest_group_bytes": largest,
+        }
+
+    # ---- in the thread of backward
+
+    def _arrived(self, name: str, parameter: Tensor) -> None:
+        if self._held or not self._begun:
+            return
+        if name not in self._missing:
+            raise RuntimeError(f"backward gave {name!r} a gradient twice, but the first may be on its way already")
+        if not self._planner.settled:
+            self._planner.arrived(name)
+        self._take(name, parameter)
+        if self._overlap:
+            while self._next < len(self._lanes) and not self._waiting[self._next]:
+                self._submit()
+
+    def _take(self, name: str, parameter: Tensor) -> None:
+        """Copy a gradient into the pool, and let its parameter see it there."""
+        del self._missing[name]
+        gradient = parameter.grad
+        if gradient is None:
+            raise RuntimeError(f"{name!r} has lost its gradient inside backward")
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        view = self._views.get(name)
+        if view is None:
+            self._layout.scatter(name, gradient.reshape(-1) * self._scale)
+        else:
+            if gradient is not view:
+                torch.mul(gradient, self._scale, out=view)
+            parameter.grad = view
+        for number in self._lanes_of[name]:
+            self._waiting[number] -= 1
+
+    def _submit(self) -> None:
+        self._issue(partial(self._exchanger.start, self._next))
+        self._next += 1
+
+    def _issue(self, job: Callable[[], None]) -> None:
+        if self._thread is None:
+            job()
+        else:
+            self._last = self._thread.submit(job)
+
+    # ---- in the stepping thread
+
+    def _take_what_is_held(self) -> None:
+        """Take what earlier micro-batches gave and the last one did not: no hook has told of it."""
+        for name in list(self._missing):
+            parameter = self._parameters[name]
+            if parameter.grad is None:
+                raise RuntimeError(
+                    f"backward gave {name!r} no gradient, and the job does not list it as unused; add it"
+                )
+            self._take(name, parameter)
+
+    def _copy_back(self) -> None:
+        for name in self._scattered:
+            parameter = self._parameters[name]
+            flat = self._layout.gather(name)
+            if parameter.grad is None or parameter.grad.layout is not torch.strided:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(flat.view(parameter.shape))
+
+    def _lay_out(self) -> None:
+        """Make the pool for the present plan."""
+        self._layout = Layout(self._planner.plans, self._parameters, self._planner.order)
+        self._lanes, self._views = self._layout.lanes, self._layout.views
+        self._scattered = [name for name in self._parameters if name not in self._views]
+        self._sizes = [len(lane.waits_for) for lane in self._lanes]
+        self._lanes_of: dict[str, list[int]] = {name: [] for name in self._parameters}
+        for number, lane in enumerate(self._lanes):
+            for name in lane.waits_for:
+                self._lanes_of[name].append(number)
+        self._exchanger.lay_out(self._layout)

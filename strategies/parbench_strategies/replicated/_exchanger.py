@@ -1,0 +1,87 @@
+"""An Exchanger turns one group's gradients into their average: compressed or not, by whatever collective."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import final
+
+from torch import Tensor
+
+from parbench.api import Channel, Collective, Comm, Compressor, InFlight, Reduced, Stopwatch
+from parbench_strategies.replicated._feedback import Feedback
+from parbench_strategies.replicated._layout import Lane, Layout
+
+
+@final
+class Exchanger:
+    """Exchanges groups in the order in which they are started; one thread at a time uses it.
+
+    Attributes:
+        in_place: whether the gradients' own memory is exchanged; the sum stays there, undivided.
+        immediate: whether `start` returns at once.
+
+    Args:
+        collective: what adds up.
+        compressor: of this trainer alone: it may keep state.
+        comm: the ranks.
+        stopwatch: told what takes how long.
+    """
+
+    def __init__(self, collective: Collective, compressor: Compressor, comm: Comm, stopwatch: Stopwatch) -> None:
+        self.in_place = compressor.passes_through and not compressor.feedback
+        self.immediate = self.in_place and collective.immediate
+        self._collective = collective
+        self._compressor = compressor
+        self._comm = comm
+        self._stopwatch = stopwatch
+        self._channel = Channel(comm, collective, stopwatch)
+        self._feedback: Feedback | None = None
+        self._lanes: Sequence[Lane] = ()
+        self._on_their_way: deque[InFlight] = deque()
+        self._to_decode: deque[tuple[int, Callable[[], Sequence[Reduced]]]] = deque()
+
+    def lay_out(self, layout: Layout) -> None:
+        """Exchange these groups from now on; nothing may be on its way."""
+        self._lanes = layout.lanes
+        if self._compressor.feedback:
+            rests = layout.empty_copy()
+            self._feedback = self._feedback.moved_to(rests) if self._feedback else Feedback(rests)
+
+    def start(self, number: int) -> None:
+        """Start one group, and end the one before the last: its decoding overlaps with the last one's transfer."""
+        if self.in_place:
+            flat_N = self._lanes[number].flat
+            self._on_their_way.append(self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm)))
+            return
+        lane = self._lanes[number]
+        with self._stopwatch.spends("encode"):
+            if self._feedback is not None:
+                self._feedback.add(number, lane.flat)
+            grads, keys = self._given(lane)
+            self._to_decode.append((number, self._compressor.start(grads, keys, self._channel)))
+        if len(self._to_decode) > 1:
+            self._decode()
+
+    def finish(self) -> None:
+        """End all groups that were started."""
+        while self._on_their_way:
+            self._on_their_way.popleft().wait()
+        while self._to_decode:
+            self._decode()
+
+    def _given(self, lane: Lane) -> tuple[list[Tensor], list[str]]:
+        if self._compressor.per == "group":
+            return [lane.flat], [lane.key]
+        return [part.shaped for part in lane.parts], [part.key for part in lane.parts]
+
+    def _decode(self) -> None:
+        number, finish = self._to_decode.popleft()
+        lane = self._lanes[number]
+        with self._stopwatch.spends("decode"):
+            reduced = finish()
+            grads, _ = self._given(lane)
+            if self._feedback is not None:
+                self._feedback.keep(number, grads, [one.contribution() for one in reduced])
+            for grad, one in zip(grads, reduced, strict=True):
+                grad.copy_(one.average)
