@@ -165,6 +165,7 @@ def test_what_passes_between_blocks_is_known_of_compiled_ones_too():
 # ---- live ranks
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", FOUR)
 def test_a_language_model_is_spread_trained_and_counted(session, strategy):
     seen = trained(session, strategy)

@@ -95,6 +95,7 @@ def test_tied_embeddings_on_two_ranks_stay_one_parameter(session):
     assert [f.outcome for f in verdict.findings if f.law.endswith("tied parameters")] == ["holds"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("changes", "precision"), [({"recompute": "full"}, "fp32"), ({"accumulate": 2}, "fp32"), ({}, "bf16")]
 )

@@ -204,7 +204,7 @@ def test_dry_run_starts_nothing(parbench: Parbench, engine: FakeEngine, tmp_path
     assert not engine.suites
     assert not (tmp_path / "out").exists()
     document = json.loads(parbench("run", "digits", "--size", "smoke", "--dry-run", "--json").out)
-    assert [cell["spec"]["strategy"] for cell in document["cells"]] == ["single", "ddp", "no_overlap"]
+    assert [cell["spec"]["strategy"] for cell in document["cells"]] == ["single", "ddp", "fsdp", "tensor", "pipeline"]
     assert document["cells"][0]["spec"]["steps"] == 100
 
 

@@ -18,6 +18,8 @@ from parbench.network.bench_output import csv_of, json_of
 from parbench.network.collective_rank import Buffers
 from parbench.network.collectives import DTYPES, OPS, bus_factor, numel_of, size_of, sizes
 
+pytestmark = pytest.mark.nightly
+
 ROW = ["op", "algorithm", "ranks", "bytes", "median_s", "busbw_bytes_per_s", "wire_bytes_per_rank", "correct"]
 
 

@@ -20,7 +20,7 @@ class ReduceScatterAllGather(PeerCollective):
 
     Part k is added in the order of ranks k, 0, 1, ..., n-1. A rank sends all parts but its own, and its own to n-1
     others: 2(n-1)/n of the tensor where n divides it. (gloo's own reduce_scatter moves as many bytes as an all-reduce,
-    so that the two halves would together send 3(n-1)/n: PLATFORM.md.)
+    so that the two halves would together send 3(n-1)/n: docs/metrics.md.)
     """
 
     name = "reduce_scatter_all_gather"
