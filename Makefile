@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance agreement gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance quiet agreement gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -28,14 +28,17 @@ arrows: $(READY) ## imports point down only
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/python -m pytest -q -m 'not nightly and not gpu'
+	$(BIN)/python -m pytest -q -m 'not nightly and not quiet and not gpu'
 
 overhead: $(READY) ## parbench's ddp beside the same loop written by hand, interleaved
 	$(BIN)/python -m pytest -q -s tests/benchmarks --benchmark-enable --benchmark-only
 
 conformance: $(READY) ## everything through every law at every world size, and the tests that take minutes
 	$(BIN)/parbench conform all -n 2 -n 3 -n 4
-	$(BIN)/python -m pytest -q -m nightly
+	$(BIN)/python -m pytest -q -m 'nightly and not quiet and not gpu'
+
+quiet: $(READY) ## what shaped links and the bench reach, on a machine on which nothing else runs
+	$(BIN)/python -m pytest -q -s -m quiet
 
 agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
 	-$(BIN)/parbench run docs/agreement.toml

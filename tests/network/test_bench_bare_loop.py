@@ -117,6 +117,7 @@ def test_the_bench_and_a_bare_loop_run_in_turn_in_the_same_ranks(mark):
     assert all(seconds > 0 for seconds in (*bench, *bare))
 
 
+@pytest.mark.quiet
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_figures_of_the_bench_beside_a_bare_loop(mark):

@@ -21,6 +21,7 @@ from parbench.network.spelling import parse_network
 
 WHY_NOT = refusal()
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.usefixtures("no_orphans"),
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]

@@ -17,6 +17,7 @@ from parbench.network.spelling import parse_network
 
 WHY_NOT = refusal()
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.usefixtures("no_orphans"),
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
@@ -46,6 +47,7 @@ def test_the_probe_measures_two_links_of_100_mbit():
     require(found)
 
 
+@pytest.mark.quiet
 @pytest.mark.nightly
 @pytest.mark.parametrize("text", ["100mbit", "312mbit", "1gbit", "rate=312mbit alpha=1ms"])
 def test_four_links_reach_nine_tenths_of_what_they_are_to_carry(text):
@@ -56,6 +58,7 @@ def test_four_links_reach_nine_tenths_of_what_they_are_to_carry(text):
     assert found.efficiency >= 0.90
 
 
+@pytest.mark.quiet
 @pytest.mark.nightly
 def test_eight_links_of_100_mbit_take_under_half_a_core():
     with made("100mbit", 8) as links:
@@ -64,6 +67,7 @@ def test_eight_links_of_100_mbit_take_under_half_a_core():
     assert found.processor_cores < 0.5
 
 
+@pytest.mark.quiet
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "line"),
@@ -189,6 +193,7 @@ def test_a_record_holds_what_was_asked_chosen_and_measured(parbench):
     assert record["launch"]["network_alpha_s"] > 0
 
 
+@pytest.mark.quiet
 @pytest.mark.nightly
 def test_how_long_a_further_case_of_four_ranks_takes():
     with Session(4):

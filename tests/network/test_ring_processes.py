@@ -14,7 +14,7 @@ from parbench.launch.stopping import StopRequest
 from parbench.launch.stores import joined, opened
 from parbench.network.ring import Ring
 
-pytestmark = pytest.mark.usefixtures("no_orphans")
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("no_orphans")]
 TIMEOUT_S = 3.0
 
 
