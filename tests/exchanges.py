@@ -52,6 +52,7 @@ class _Summing(Trainer):
 
     def problems(self, collective, elements):
         ctx = self.ctx
+        collective = collective.connected(ctx.comm)
         for whole in (False, True):
             flat = self.given(ctx.rank, elements, whole)
             with ByteCounter() as counter:
@@ -68,6 +69,7 @@ class _Summing(Trainer):
             hashed = (bits * torch.arange(1, len(bits) + 1)).sum()
             if len({int(one) for one in ctx.comm.all_gather(hashed)}) > 1:
                 yield "ranks hold different bits"
+        collective.close()
 
     def full_parameters(self):
         return dict(self.job.model.named_parameters())

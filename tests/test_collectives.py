@@ -30,7 +30,7 @@ VARIANTS = (
 
 def test_all_that_are_there_are_tested():
     names = {text.partition("(")[0] for text in VARIANTS}
-    assert names | {"native"} == set(REGISTRY.names("collective"))
+    assert names | {"native", "ring_socket"} == set(REGISTRY.names("collective"))
 
 
 def resolved(text):
@@ -229,12 +229,12 @@ def wrong(session, texts, n, elements, half=False):
     return "; ".join(str(one.notes["wrong"]) for one in ranks if one.notes["wrong"]), ranks[0].notes["cases"]
 
 
-NAMES = sorted({text.partition("(")[0] for text in ("native", *VARIANTS)})
+NAMES = sorted({text.partition("(")[0] for text in ("native", "ring_socket", *VARIANTS)})
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
 def test_sums_in_ranks(session, n):
-    texts = ("native", *VARIANTS)
+    texts = ("native", "ring_socket", *VARIANTS)
     assert wrong(session, texts, n, SIZES) == ("", len(texts) * len(SIZES))
 
 
@@ -252,5 +252,5 @@ def test_sums_of_half_precision(session):
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8])
 def test_sums_of_every_collective_size_and_world(session, n):
     large = [text for text in VARIANTS if "=7)" not in text and "=9)" not in text]
-    assert wrong(session, ("native", *VARIANTS), n, (2, n, 3 * n, 60_001))[0] == ""
+    assert wrong(session, ("native", "ring_socket", *VARIANTS), n, (2, n, 3 * n, 60_001))[0] == ""
     assert wrong(session, ("native", *large), n, [1_000_003, 2_000_000])[0] == ""

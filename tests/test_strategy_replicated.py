@@ -18,6 +18,7 @@ FUSIONS = ("per_tensor", "merged", "buckets(mb=0.001)", "mgwfbp", "optimal", "la
 COLLECTIVES = (
     "native",
     "ring",
+    "ring_socket",
     "halving_doubling",
     "tree",
     "hierarchical",
@@ -110,12 +111,14 @@ def test_what_only_some_ranks_use_is_averaged_and_what_none_uses_has_no_gradient
 STRESS = "exchanges(parameters=7, largest=90, sleep_ms=0.3)"
 
 
-def stressed(session, steps):
-    points = [
-        "fusion=shuffled(seed=1), collective=ring",
-        "fusion=shuffled(seed=2)",
-        "fusion=shuffled(seed=3), collective=halving_doubling",
-    ]
+POINTS = (
+    "fusion=shuffled(seed=1), collective=ring",
+    "fusion=shuffled(seed=2)",
+    "fusion=shuffled(seed=3), collective=halving_doubling",
+)
+
+
+def stressed(session, steps, points=POINTS):
     right = run(session, steps, "no_overlap", "exchanges(parameters=7, largest=90)", world_size=4).losses
     for point in points:
         assert run(session, steps, f"replicated({point})", STRESS, world_size=4).losses == right, point
@@ -131,9 +134,9 @@ def test_10000_steps_of_random_plans_and_pauses_leak_nothing(session):
     import psutil
 
     processes = [psutil.Process(pid) for pid in session.ranks.pids]
-    stressed(session, 1000)
+    stressed(session, 100)
     before = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
-    stressed(session, 10_000)
+    stressed(session, 10_000, POINTS[:1])
     after = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
     for (rss, *others), (rss_after, *others_after) in zip(before, after, strict=True):
         assert rss_after - rss < 16 * 2**20
@@ -163,7 +166,13 @@ def test_groups_go_while_backward_is_at_work_unless_overlap_is_off(session):
 
 
 def test_a_thread_is_added_where_exchanges_take_time_and_ends_with_the_variant(session):
-    points = {"no_overlap": 0, "replicated": 0, "replicated(collective=ring)": 1, "replicated(compressor=fp16)": 1}
+    points = {
+        "no_overlap": 0,
+        "replicated": 0,
+        "replicated(collective=ring)": 1,
+        "replicated(collective=ring_socket)": 1,
+        "replicated(compressor=fp16)": 1,
+    }
     runs = [run(session, 2, point, "sleepy", probes=("sleepy",)) for point in (*points, "no_overlap")]
     for rank in range(3):
         (bare,) = set(seen(runs[0], "threads", rank))
@@ -187,7 +196,7 @@ def test_compression_is_told_apart_from_transfer(session):
 # ---- failures
 
 
-@pytest.mark.parametrize("point", ["fusion=per_tensor", "fusion=per_tensor, collective=ring"])
+@pytest.mark.parametrize("point", ["fusion=per_tensor", "fusion=per_tensor, collective=ring", "collective=ring_socket"])
 def test_a_rank_that_fails_in_the_middle_of_an_exchange_ends_the_launch(tmp_path, point):
     started_s = time.monotonic()
     with (

@@ -20,6 +20,7 @@ from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
 from parbench.compressor import Carriage, Compressor, Finish, GatherCompressor, MeanCompressor, Reduced
 from parbench.context import RankContext
+from parbench.engine_ring import SocketRing
 from parbench.fusion_check import checked_plan, plan_hash, planned
 from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replicated_memory, stepped
 from parbench.job import Batch, Job, OptimizerFactory
@@ -58,6 +59,7 @@ __all__ = [
     "Repeats",
     "Round",
     "Series",
+    "SocketRing",
     "Stopwatch",
     "Strategy",
     "Textbook",

@@ -50,6 +50,21 @@ class Collective(abc.ABC):
         """Return a sentence saying why so many ranks cannot use it and which can, or None."""
         return None
 
+    def unsupported(self, device: str) -> str | None:
+        """Return a sentence saying why it cannot move tensors that lie on such a device ("cpu", "cuda"), or None."""
+        return None
+
+    def connected(self, comm: Comm) -> Collective:
+        """Return this collective ready for these ranks: itself, unless it needs connections of its own.
+
+        Every rank calls this, in one order with all exchanges, and closes what it is given.
+        """
+        return self
+
+    def close(self) -> None:
+        """End connections of its own; what is on its way fails. Again does nothing."""
+        return None
+
     @abc.abstractmethod
     def start(self, flat_N: Tensor, comm: Comm) -> InFlight:
         """Start adding `flat_N` over all ranks, in place.

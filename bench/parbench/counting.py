@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import _resolve_process_group
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from parbench.wire import wire_bytes
 
@@ -204,6 +204,13 @@ class ByteCounter(TorchDispatchMode):
                 dtype=tensors[0].dtype if tensors and rule.op != "barrier" else None,
             )
         )
+
+
+def tell(counted: Counted) -> None:
+    """Let the counters that watch this thread know of a collective that does not pass torch's dispatcher."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, ByteCounter):
+            mode.seen.append(counted)
 
 
 def _group_of(args: tuple[object, ...]) -> dist.ProcessGroup | None:

@@ -26,6 +26,8 @@ class Listed(StrEnum):
     PROBES = "probes"
     SCHEDULES = "schedules"
     FUSIONS = "fusions"
+    COLLECTIVES = "collectives"
+    COMPRESSORS = "compressors"
     NETWORKS = "networks"
 
 
@@ -35,6 +37,8 @@ _KINDS: Mapping[str, Kind] = {
     "probes": "probe",
     "schedules": "schedule",
     "fusions": "fusion",
+    "collectives": "collective",
+    "compressors": "compressor",
 }
 
 
@@ -46,7 +50,7 @@ def list_plugins(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """List strategies, workloads, probes, schedules, fusion rules or networks: name, what it is, arguments, source."""
+    """List strategies, what they are made of, workloads, probes or networks: name, what it is, arguments, source."""
     import msgspec
 
     if what is Listed.NETWORKS:

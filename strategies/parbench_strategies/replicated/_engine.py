@@ -127,6 +127,7 @@ class Engine:
             hook.remove()
         if self._thread is not None:
             self._thread.close()
+        self._exchanger.close()
         self._planner.close()
 
     def notes(self) -> Mapping[str, str | int | float]:

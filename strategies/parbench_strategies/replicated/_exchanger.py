@@ -70,6 +70,10 @@ class Exchanger:
         while self._to_decode:
             self._decode()
 
+    def close(self) -> None:
+        """Close the collective."""
+        self._collective.close()
+
     def _given(self, lane: Lane) -> tuple[list[Tensor], list[str]]:
         if self._compressor.per == "group":
             return [lane.flat], [lane.key]

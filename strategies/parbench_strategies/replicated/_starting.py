@@ -50,14 +50,15 @@ def engine_of(job: Job, ctx: RankContext, axes: Axes, stopwatch: Stopwatch) -> E
         for tensor in (*job.model.parameters(), *job.model.buffers()):
             ctx.comm.broadcast(tensor)
     used, optional = members(job)
-    points = measured_points(axes.collective, ctx.comm, ctx.device) if axes.fusion.needs_link else ()
+    collective = axes.collective.connected(ctx.comm)
+    points = measured_points(collective, ctx.comm, ctx.device) if axes.fusion.needs_link else ()
     planner = Planner(axes.fusion, used, axes.compressor, Word(group, ctx.comm, ctx.device), points)
     return Engine(
         used,
-        Optional(optional, axes.collective, ctx),
+        Optional(optional, collective, ctx),
         ctx,
         planner,
-        Exchanger(axes.collective, axes.compressor, ctx.comm, stopwatch),
+        Exchanger(collective, axes.compressor, ctx.comm, stopwatch),
         overlap=axes.overlap,
         stopwatch=stopwatch,
     )

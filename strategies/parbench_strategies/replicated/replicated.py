@@ -79,6 +79,10 @@ class Replicated(Strategy):
         """Ask the collective."""
         return self.collective.refuses(world_size) if world_size > 1 else None
 
+    def unsupported(self, job: Job, ctx: RankContext) -> str | None:
+        """Ask the collective."""
+        return self.collective.unsupported(ctx.device.type)
+
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction] | None:
         """What is sent for each group; where parameters may be unused, so are the marks of which are."""
         return sent_bytes(job, ctx, self.fusion, self.compressor, self.collective)

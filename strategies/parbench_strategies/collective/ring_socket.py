@@ -1,0 +1,57 @@
+"""ring_socket is a ring over parbench's own sockets, in a thread that sleeps when nothing moves; gloo's spins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import final
+
+from torch import Tensor
+
+from parbench.api import Collective, Comm, InFlight, Paper, SocketRing, all_reduced
+
+
+@final
+class RingSocket(Collective):
+    """Adds a tensor as `ring` does, over connections of its own, one tensor after the other.
+
+    Part c of n is added in the order that `parbench.network.ring_plan` states. A rank sends 2(n-1)/n of the tensor, and
+    a header.
+    """
+
+    name = "ring_socket"
+    paper = Paper(
+        "Bandwidth optimal all-reduce algorithms for clusters of workstations (Patarasuk and Yuan, 2009)",
+        "https://doi.org/10.1016/j.jpdc.2008.09.002",
+    )
+    immediate = True
+    proportional = True
+
+    def __init__(self) -> None:
+        self._ring: SocketRing | None = None
+
+    def unsupported(self, device: str) -> str | None:
+        """Sockets take what lies in the host's memory."""
+        return None if device == "cpu" else f"ring_socket moves tensors of the CPU, these are on {device}; use ring"
+
+    def connected(self, comm: Comm) -> Collective:
+        """Join the ranks in a ring."""
+        mine = RingSocket()
+        mine._ring = SocketRing(comm)
+        return mine
+
+    def close(self) -> None:
+        """Leave the ring."""
+        if self._ring is not None:
+            self._ring.close()
+
+    def start(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Hand the tensor to the ring and return at once."""
+        if self._ring is None:
+            raise RuntimeError("ring_socket is used before `connected`")
+        return self._ring.sum_async(flat_N)
+
+    def sent(self, elements: int, element_bytes: int, rank: int, world_size: int) -> Mapping[str, Fraction]:
+        """What a ring sends, headers left out."""
+        size = all_reduced(elements * element_bytes, world_size)
+        return {"all_reduce": size} if size else {}
