@@ -43,6 +43,8 @@ def test_ranks_and_precisions_are_columns_and_reasons_are_numbered():
         "",
         "1. 4 ranks cannot share 3 heads",
         "2. losses differ",
+        "",
+        "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much.",
     ]
 
 

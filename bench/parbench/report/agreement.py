@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from parbench.record import RunRecord
 from parbench.report.words import DASH, small, visible
 
+_CAPTION = (
+    "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much."
+)
 _SIGNS = {True: "", False: "✗ ", None: ""}
 
 
@@ -32,7 +35,7 @@ def agreement_table(records: Sequence[RunRecord]) -> str:
         ),
     ]
     notes = [f"{number}. {_safe(reason)}" for reason, number in reasons.items()]
-    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+    return "\n".join([*lines, *(["", *notes] if notes else []), "", _CAPTION]) + "\n"
 
 
 def _cell(record: RunRecord | None, reasons: dict[str, int]) -> str:

@@ -36,6 +36,10 @@ _MOST_GROUPS: Final = 64
 _BYTES_OF_A_MARK: Final = 4  # an int32 per parameter says whether any rank used it
 
 
+# More would not average once in any run.
+_MOST_STEPS = 100_000
+
+
 @final
 class Ddp(Strategy):
     """All-reduces buckets of gradients while backward goes on, with torch's DistributedDataParallel.
@@ -66,8 +70,10 @@ class Ddp(Strategy):
     ) -> None:
         if not 0 < bucket_cap_mb < 1e6:
             raise ValueError(f"bucket_cap_mb must be above 0 and below 1e6, got {bucket_cap_mb}")
-        if sync_every < 1:
-            raise ValueError(f"sync_every must be at least 1 (every step is averaged), got {sync_every}")
+        if not 1 <= sync_every <= _MOST_STEPS:
+            raise ValueError(
+                f"sync_every must be at least 1 (every step is averaged) and {_MOST_STEPS} at most, got {sync_every}"
+            )
         if not 1 <= process_groups <= _MOST_GROUPS:
             raise ValueError(f"process_groups must be from 1 to {_MOST_GROUPS}, got {process_groups}")
         self.bucket_cap_mb = bucket_cap_mb
