@@ -237,7 +237,8 @@ def test_exclude_that_matches_nothing_is_noted(tmp_path: Path) -> None:
 def test_default_compares_the_default_strategies_on_real_data() -> None:
     found = resolve(suite.default(), Registry())
     assert {one.workload for one in found.specs} == {"digits", "text"}
-    assert {(one.strategy, one.world_size) for one in found.specs} == {("single", 1), ("ddp", 2), ("no_overlap", 2)}
+    families = {("ddp", 2), ("fsdp", 2), ("tensor", 2), ("pipeline", 2)}
+    assert {(one.strategy, one.world_size) for one in found.specs} == {("single", 1), *families}
     assert all(one.global_batch_size and one.data_hash for one in found.specs)
     assert resolve(found, Registry()) == found
 
