@@ -211,3 +211,17 @@ def test_a_stopwatch_counts_overlapping_messages_once_and_takes_them_from_coding
     watch.reset()
     assert watch.means() == {}
     assert Stopwatch(on=False).start(Ready).done()
+
+
+def test_a_message_whose_end_nobody_tells_leaves_transfer_out():
+    class Pending:
+        def wait(self):
+            return torch.zeros(())
+
+        def done(self):
+            return False
+
+    watch = Stopwatch()
+    watch.wait(watch.start(Pending))
+    watch.step()
+    assert list(watch.means()) == ["encode_s", "decode_s", "exposed_s"]

@@ -79,6 +79,11 @@ class Comm:
         """The process group behind it, for torch's own wrappers; None where the variant has one rank."""
         return self._group
 
+    @property
+    def groups(self) -> Groups | None:
+        """All groups of this rank; None where the variant has no other rank."""
+        return self._groups
+
     def sum_async(self, tensor: Tensor) -> Handle:
         """Start adding `tensor` over all ranks in place (any shape and dtype)."""
         return Handle(self._all_reduce(tensor), tensor)

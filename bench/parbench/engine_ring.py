@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from fractions import Fraction
 from typing import TYPE_CHECKING, final
 
@@ -32,14 +31,16 @@ class SocketRing:
     """
 
     def __init__(self, comm: Comm) -> None:
-        if comm.group is None:
+        if comm.group is None or comm.groups is None:
             raise ValueError("one rank makes no ring; use at least 2 ranks")
-        # A client of its own: a thread may hold another in a long wait when a rank dies. (torch's stubs lack both.)
-        store: Store = comm.group.get_group_store().clone()  # type: ignore[attr-defined]
-        timeout_s: float = store.timeout.total_seconds()  # type: ignore[attr-defined]
-        host = _address_towards(store)
+        store: Store = comm.group.get_group_store()
         self._ring = Ring.connect(
-            store, comm.rank, comm.world_size, host=host, timeout_s=timeout_s, name="socket ring of a collective"
+            store,
+            comm.rank,
+            comm.world_size,
+            host=comm.groups.address,
+            timeout_s=comm.groups.timeout_s,
+            name="socket ring of a collective",
         )
 
     def sum_async(self, flat_N: Tensor) -> InFlight:
@@ -61,14 +62,3 @@ class SocketRing:
     def close(self) -> None:
         """End its thread and connections; what is on its way fails. Again does nothing."""
         self._ring.close()
-
-
-def _address_towards(store: Store) -> str:
-    """Return the address by which this rank's host reaches the store, and so by which other ranks reach this one."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    host: str = getattr(store, "host", "127.0.0.1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))  # nothing is sent: the system only chooses by which way it would be
-        address: str = probe.getsockname()[0]
-    return address

@@ -25,9 +25,12 @@ class Groups:
 
     Args:
         timeout_s: seconds a collective may take; torch's own default is half an hour.
+        address: of this rank on the network that its ranks share.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, address: str = "127.0.0.1") -> None:
+        self.timeout_s = timeout_s
+        self.address = address
         self._timeout = datetime.timedelta(seconds=timeout_s)
         self._made: dict[tuple[tuple[int, ...], int], dist.ProcessGroup] = {}
 

@@ -83,7 +83,7 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
-        self._groups = Groups(seat.group_timeout_s)
+        self._groups = Groups(seat.group_timeout_s, seat.network.address if seat.network else "127.0.0.1")
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}

@@ -39,6 +39,7 @@ class Stopwatch:
         self._transfer_s = 0.0
         self._within_s = 0.0  # of the part that is being measured, what was spent on messages
         self._flights: list[tuple[float, float]] = []
+        self._told = True  # whether every message says when it has arrived
 
     @contextlib.contextmanager
     def spends(self, part: Part) -> Iterator[None]:
@@ -72,8 +73,11 @@ class Stopwatch:
         flight = begin()
         now_s = time.perf_counter()
         self._within_s += now_s - began_s
-        if flight.done() or not (isinstance(flight, Handle) and flight.work is not None):
+        if flight.done():
             self._flights.append((began_s, now_s))
+            return flight
+        if not isinstance(flight, Handle) or flight.work is None:
+            self._told = False
             return flight
         # In a thread of the backend: this may only look at the clock.
         flight.work.get_future().add_done_callback(lambda _: self._flights.append((began_s, time.perf_counter())))
@@ -101,9 +105,14 @@ class Stopwatch:
         self._flights = []
 
     def means(self) -> Mapping[str, float]:
-        """Return seconds per step: "encode_s", "transfer_s", "decode_s", "exposed_s"; nothing before the first step."""
+        """Return seconds per step: "encode_s", "transfer_s", "decode_s", "exposed_s"; nothing before the first step.
+
+        Where messages go by a transport that does not say when one has arrived, "transfer_s" is left out.
+        """
         if not (self._on and self._steps):
             return {}
-        spent = {"encode_s": self._spent_s["encode"], "transfer_s": self._transfer_s}
+        spent = {"encode_s": self._spent_s["encode"]}
+        if self._told:
+            spent["transfer_s"] = self._transfer_s
         spent |= {"decode_s": self._spent_s["decode"], "exposed_s": self._exposed_s}
         return {name: seconds / self._steps for name, seconds in spent.items()}

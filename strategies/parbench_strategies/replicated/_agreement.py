@@ -26,8 +26,8 @@ class Word:
         # A number that all ranks share and no other engine has: two variants may be alive together.
         drawn = torch.tensor(uuid.uuid4().int >> 66, device=device)
         self._name = f"replicated/{int(comm.broadcast(drawn))}"
-        # A client of its own: one that waits keeps all others of the same client waiting. (torch's stubs lack both.)
-        self._store = group.get_group_store().clone()  # type: ignore[attr-defined]
+        # Not a client of its own: a rank behind a shaped link can no longer reach the store, which it joined before.
+        self._store = group.get_group_store()
         self._leads, self._world_size = comm.rank == 0, comm.world_size
         self._said = self._forgotten = 0
 
