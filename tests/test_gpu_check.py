@@ -47,4 +47,6 @@ def test_collectives_that_a_backend_refuses_are_named(monkeypatch):
 
     trials = dict.fromkeys(support._TRIALS, lambda comm, x: x) | {"send": refused}
     monkeypatch.setattr(support, "_TRIALS", trials)
-    assert support.problems(Comm(None, 0, 1), torch.device("cpu")) == {"send": "unsupported device type cuda"}
+    alone, cpu = Comm(None, 0, 1), torch.device("cpu")
+    assert support.problem("send", alone, cpu) == "unsupported device type cuda"
+    assert [support.problem(op, alone, cpu) for op in ("all_reduce", "an op of tomorrow")] == [None, None]

@@ -40,6 +40,15 @@ def held_of(m: Measured) -> Held | None:
     return Held(rank=rank, held=one.held or {}, closed_form=one.memory, shards=m.shards)
 
 
+def precision_of(m: Measured) -> dict[str, str]:
+    """Return class of operators -> types it computed in on any rank: a stage of a pipeline has some classes only."""
+    found: dict[str, set[str]] = {}
+    for one in m.inspected:
+        for name, types in one.types.items():
+            found.setdefault(name, set()).update(types.split("+"))
+    return {name: "+".join(sorted(types - {"none"} or {"none"})) for name, types in found.items()}
+
+
 def account_metrics(m: Measured) -> dict[str, Metric]:
     """Return the metrics of traffic, and of compilation where there is one."""
     traffic = traffic_of(m)
@@ -60,7 +69,8 @@ def account_cautions(m: Measured) -> list[Warned]:
                 )
             )
         found += [*_differing(rank, one)]
-    return found[:2]
+    # Ranks that differ alike are one finding: the first of each kind speaks for all.
+    return list({one.code: one for one in reversed(found)}.values())[::-1]
 
 
 def _differing(rank: int, one: Inspected) -> Sequence[Warned]:
@@ -119,9 +129,9 @@ def _wire(traffic: Traffic | None) -> Metric:
 
 
 def _compiled(m: Measured) -> Metric:
-    if not m.warm_up_rounds:
+    if m.compile_s is None:
         return Metric.unavailable("s", "lower", "the run ended before the first step")
     source = (
-        "torch compiling, slowest rank, parity and warm-up; what another case of the launch compiled is not repeated"
+        "torch compiling, slowest rank, parity to last round; what another case of the launch compiled is not repeated"
     )
     return Metric(value=m.compile_s, unit="s", better="lower", n=1, source=source)

@@ -67,7 +67,8 @@ def _reasons(declared: Agrees, judge: ParityFacts, differences: Sequence[float],
     if allowed is None:  # "on average" and "differently" are compared by loss over time, not step by step
         return []
     if precision in _ROUNDOFF and declared == "closely":
-        allowed = (5 * _ROUNDOFF[precision], 50 * _ROUNDOFF[precision])
+        loss, update = 5 * _ROUNDOFF[precision], 50 * _ROUNDOFF[precision]
+        allowed = (max(loss, allowed[0]), max(update, allowed[1]))
     loss_limit, update_limit = allowed
     relative = max(d / max(1.0, abs(r)) for d, r in zip(differences, judge.reference, strict=True))
     update_error = judge.update_error or 0.0

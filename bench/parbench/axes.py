@@ -111,6 +111,9 @@ def unscaling(optimizer: OptimizerFactory, scale: float) -> OptimizerFactory:
 
 def _unscale(scale: float, optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: object) -> None:
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                parameter.grad.div_(scale)
+        grads = [p.grad for p in group["params"] if p.grad is not None]
+        for grad in (g for g in grads if g.is_sparse):
+            grad.mul_(1 / scale)
+        # One call for all: this is in every step. The scale is a power of two, so its inverse is exact.
+        if dense := [g for g in grads if not g.is_sparse]:
+            torch._foreach_mul_(dense, 1 / scale)

@@ -57,7 +57,7 @@ class Measured:
     judged: RoundSamples | None = None
     inspected: tuple[Inspected, ...] = ()
     shards: tuple[str, ...] = ()
-    compile_s: float = 0.0
+    compile_s: float | None = None
     startup_s: float | None = None
     unit: str = "samples"
     units_per_sample: int = 1

@@ -21,7 +21,7 @@ def cautions(m: Measured, environment: Environment) -> list[Warned]:
         m: what was measured.
         environment: where.
     """
-    found = [_nonfinite(m), _disagrees(m), _oversubscribed(m, environment), _unsteady(m), _teardown(m)]
+    found = [_nonfinite(m), _disagrees(m), _oversubscribed(m, environment), _unsteady(m), _compiled(m), _teardown(m)]
     return [warning for warning in found if warning is not None]
 
 
@@ -66,6 +66,17 @@ def _unsteady(m: Measured) -> Warned | None:
         code="warm_up_not_steady",
         message=f"steps were still getting faster after {m.warm_up.steps} warm-up steps",
         advice="quieten the machine, or ask for more warm-up (--warmup N) and longer rounds (--set steps_per_round=N)",
+    )
+
+
+def _compiled(m: Measured) -> Warned | None:
+    rounds = sum(r.compile_s > 0 for r in m.rounds)
+    if not rounds:
+        return None
+    return Warned(
+        code="compiled_in_rounds",
+        message=f"something was compiled in {rounds} of {len(m.rounds)} timed rounds: their time is in them",
+        advice="look for what changes shape from step to step; leave --compile out where it cannot settle",
     )
 
 

@@ -10,7 +10,9 @@ from statistics import median
 from parbench.record import Metric, Round, WarmUp, Warned
 
 # Warnings after which timing metrics are not believed.
-SUSPECT_CODES = frozenset({"timing_does_not_add_up", "below_resolution", "samples_do_not_match_time"})
+SUSPECT_CODES = frozenset(
+    {"timing_does_not_add_up", "below_resolution", "samples_do_not_match_time", "compiled_in_rounds"}
+)
 
 # How far sums of steps may be from the wall time around them: a fraction, and what reading clocks costs.
 _SUM_TOLERANCE = 0.02

@@ -14,14 +14,22 @@ from typing import final
 from parbench.cases import Measured
 from parbench.errors import UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
-from parbench.pace import MOST_WARM_UP_ROUNDS, MOST_WARM_UP_S, round_steps, steady, warm_up_of, warm_up_steps
+from parbench.pace import (
+    MOST_WARM_UP_ROUNDS,
+    MOST_WARM_UP_S,
+    prolong_warm_up,
+    round_steps,
+    steady,
+    warm_up_of,
+    warm_up_steps,
+)
 from parbench.record import Status
 from parbench.session import RoundSamples, Session, Variant
 
 Phase = Callable[[Measured, str], None]
 RoundDone = Callable[[Measured], None]
 
-_MOST_COMPILING_ROUNDS = 5
+_MOST_COMPILING_ROUNDS = 10
 
 
 @final
@@ -109,6 +117,7 @@ class Launch:
             for m in pending:
                 self._enter(m, "warm-up")
                 m.warm_up_rounds.append(self._variant(m).round(warm_up_steps(m)))
+                m.compile_s = self._variant(m).compile_s
                 self._judge(m, m.warm_up_rounds[-1])
             lap += 1
             fixed = pending[0].case.spec.warmup is not None
@@ -131,8 +140,9 @@ class Launch:
             for m in pending:
                 self._enter(m, "measuring")
                 done = self._variant(m).round(round_steps(m))
-                if done.compile_s and len(m.warm_up_rounds) < MOST_WARM_UP_ROUNDS + _MOST_COMPILING_ROUNDS:
-                    m.warm_up_rounds.append(done)  # a batch of another shape came by: not a time of the step
+                m.compile_s = self._variant(m).compile_s
+                if done.compile_s and sum(r.compile_s > 0 for r in m.warm_up_rounds) < _MOST_COMPILING_ROUNDS:
+                    prolong_warm_up(m, done)  # a batch of another shape came by: not a time of the step
                     self._judge(m, done)
                     continue
                 m.rounds.append(done)
@@ -142,7 +152,6 @@ class Launch:
     def _inspect(self, session: Session) -> None:
         for m in self._alive():
             self._enter(m, "inspection")
-            m.compile_s = self._variant(m).compile_s
             try:
                 m.inspected = self._variant(m).inspect()
             except (RankLost, RanksStuck) as error:  # what was measured before stays true

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from parbench.cases import Measured
 from parbench.record import WarmUp
 from parbench.session import RoundSamples
@@ -58,3 +60,12 @@ def warm_up_of(m: Measured) -> WarmUp:
         steady=None if fixed else steady(rounds),
         rule=rule,
     )
+
+
+def prolong_warm_up(m: Measured, done: RoundSamples) -> None:
+    """Count a round that was to be measured as warm-up: something was compiled in it."""
+    m.warm_up_rounds.append(done)
+    if m.warm_up is not None:
+        m.warm_up = msgspec.structs.replace(
+            m.warm_up, steps=m.warm_up.steps + done.steps, wall_s=m.warm_up.wall_s + done.wall_s
+        )

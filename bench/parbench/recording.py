@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from parbench.accounts import account_cautions, account_metrics, held_of, traffic_of
+from parbench.accounts import account_cautions, account_metrics, held_of, precision_of, traffic_of
 from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
@@ -44,14 +44,16 @@ def record_of(
     """
     rounds = [_round(k, r) for k, r in enumerate(m.rounds)]
     metrics: dict[str, Metric] = {}
+    timing: Mapping[str, Metric] = {}
     warnings: list[Warned] = []
     if m.status in ("complete", "interrupted"):
         timing = timing_metrics(
             [rounds], unit=m.unit, units_per_sample=m.units_per_sample, world_size=m.case.spec.world_size
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
-        metrics = judged(timing, warnings) | _other_metrics(m)
     warnings += [*cautions(m, environment), *account_cautions(m), *link_cautions(m.case.spec.network, m.links)]
+    if timing:
+        metrics = judged(timing, warnings) | _other_metrics(m)
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -65,7 +67,7 @@ def record_of(
         metrics=metrics,
         traffic=traffic_of(m),
         held=held_of(m),
-        precision=m.inspected[0].types if m.inspected else {},
+        precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
         warnings=tuple(warnings),

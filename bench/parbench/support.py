@@ -15,8 +15,8 @@ from parbench.api import Comm, Job, RankContext, Strategy
 
 def _send(comm: Comm, tensor: Tensor) -> None:
     right, left = (comm.rank + 1) % comm.world_size, (comm.rank - 1) % comm.world_size
-    handles = [comm.receive_async(torch.empty_like(tensor), left), comm.send_async(tensor, right)]
-    for handle in handles:
+    received, sent = comm.exchange([(tensor, right)], [(torch.empty_like(tensor), left)])
+    for handle in (*received, *sent):
         handle.wait()
 
 
@@ -35,7 +35,7 @@ class Support:
     """Remembers what was tried; every rank of a group asks in the same order."""
 
     def __init__(self) -> None:
-        self._problems: dict[str, dict[str, str]] = {}
+        self._tried: dict[tuple[str, str], str | None] = {}
 
     def missing(self, strategy: Strategy, job: Job, ctx: RankContext) -> str | None:
         """Return a sentence naming a collective that `strategy` needs and that is not there, or None.
@@ -46,27 +46,26 @@ class Support:
         if ctx.comm.group is None or ctx.device.type == "cpu":
             return None
         backend = str(dist.get_backend(ctx.comm.group))
-        if backend not in self._problems:
-            self._problems[backend] = problems(ctx.comm, ctx.device)
         closed = (strategy.traffic(job, replace(ctx, rank=rank)) or {} for rank in range(ctx.world_size))
         needed = sorted({op for one in closed for op in one})
         for op in needed:
-            if (why := self._problems[backend].get(op)) is not None:
+            if (backend, op) not in self._tried:
+                self._tried[backend, op] = problem(op, ctx.comm, ctx.device)
+            if (why := self._tried[backend, op]) is not None:
                 return (
                     f"{backend} does no {op} of tensors on {ctx.device.type} ({why}); use another --backend or --device"
                 )
         return None
 
 
-def problems(comm: Comm, device: torch.device) -> dict[str, str]:
-    """Try every collective and return those that failed, each with what was said.
+def problem(op: str, comm: Comm, device: torch.device) -> str | None:
+    """Try a collective and return what was said where it failed, or None; one that is not known is not tried.
 
     What a backend cannot do for a device it refuses on every rank before anything is sent.
     """
-    found = {}
-    for op, trial in _TRIALS.items():
-        try:
+    try:
+        if (trial := _TRIALS.get(op)) is not None:
             trial(comm, torch.ones(4, device=device))
-        except (RuntimeError, ValueError) as error:
-            found[op] = str(error).partition("\n")[0][:120]
-    return found
+    except (RuntimeError, ValueError) as error:
+        return str(error).partition("\n")[0][:120]
+    return None

@@ -109,7 +109,6 @@ def run_sweep(
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
     """Return the suite as it will run and the machine it will run on; raises where that cannot be."""
     suite = resolve(suite, registry)
-    _build_shapes(suite, registry)
     largest = max((spec.world_size for spec in suite.specs), default=0)
     _check_memory(largest)
     fault = parse_fault(os.environ.get("PARBENCH_FAULT", ""))
@@ -120,22 +119,6 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         admitted(spec.network, spec.world_size, spec.backend)
         place(spec.device, spec.backend, spec.world_size, machine)
     return suite, machine
-
-
-def _build_shapes(suite: Suite, registry: Registry) -> None:
-    """Build every job once without its numbers, so that what cannot be is refused before ranks start.
-
-    Raises:
-        UsageError: the workload refuses its size, its batch or its data.
-    """
-    import torch
-
-    jobs = {(spec.workload, spec.size, spec.global_batch_size) for spec in suite.specs}
-    for written, size, batch_size in sorted(jobs, key=repr):
-        workload = registry.resolve("workload", written)
-        if workload.unsupported() is None:
-            batch = batch_size or workload.default_batch_size(size)
-            workload.build(size, 0, torch.device("meta"), batch)
 
 
 def _check_memory(world_size: int) -> None:
