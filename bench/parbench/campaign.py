@@ -27,6 +27,7 @@ from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
 from parbench.metrics import Cell, combine
+from parbench.network.admission import linked
 from parbench.network.probe_link import LinkReport
 from parbench.record import Environment, RunRecord
 from parbench.recording import record_of, steps_of
@@ -302,6 +303,6 @@ def _ending(m: Measured, folder: Path | None) -> str:
 
 def _placed(spec: RunSpec) -> tuple[str, str]:
     """Return where the ranks of `spec` compute and what connects them."""
-    backend = "gloo" if spec.network is not None and spec.backend == "auto" else spec.backend
+    backend = linked(spec.backend, spec.network is not None)
     found = place(spec.device, backend, spec.world_size, Machine.here())
     return found.device, found.backend

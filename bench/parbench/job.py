@@ -65,7 +65,8 @@ class Job:
             does, so that positions may be shared out; its own parameters stay whole) or "vocabulary" (the layer that
             gives one logit per word, a weight along dim 0).
         whole: pattern of `shardings` -> elements along the cut dim that must stay together, an attention head for one.
-        unused: names of trainable parameters that a step may leave without a gradient.
+        unused: names of trainable parameters that a step may leave without a gradient; on some ranks only is
+            what `ddp`, `horovod_like` and `replicated` cope with, and other families do not.
         held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
             synthetic, with `held_out_reason`.
         held_out_reason: why there is no held-out data.

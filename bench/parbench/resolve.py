@@ -27,18 +27,19 @@ def resolve(suite: Suite, registry: Registry, *, refuse: bool = True) -> Suite:
     Args:
         suite: what to resolve.
         registry: knows the plug-ins.
-        refuse: whether to refuse a suite of which no cell can ever run.
+        refuse: whether to ask which cells can ever run, and to refuse a suite of which none can; reading back what
+            was resolved once need not build every model again.
 
     Raises:
         UsageError: a name, an argument or a size is unknown, or no cell can ever run.
         MissingError: torch is missing.
     """
-    resolver = _Resolver(registry)
+    resolver = _Resolver(registry, refuse)
     specs: dict[bytes, RunSpec] = {}
     for spec in suite.specs:
         resolved = resolver.one(fields.validated(spec))
         specs.setdefault(resolver.identity(resolved), resolved)
-    if refuse and resolver.refused and len(resolver.refused) == len(suite.specs):
+    if resolver.refused and len(resolver.refused) == len(suite.specs):
         raise UsageError("\n".join(dict.fromkeys(resolver.refused)))
     resolver.notes += resolver.refused
     return msgspec.structs.replace(
@@ -49,7 +50,8 @@ def resolve(suite: Suite, registry: Registry, *, refuse: bool = True) -> Suite:
 class _Resolver:
     """Resolves specs one by one; builds each workload once, because hashing its data may take time."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, refuse: bool) -> None:
+        self._refuse = refuse
         self.notes: list[str] = []
         self.refused: list[str] = []
         self._registry = registry
@@ -79,7 +81,8 @@ class _Resolver:
                 f"({spec.data_hash} then, {found} now): losses are not comparable"
             )
         resolved = msgspec.structs.replace(spec, global_batch_size=batch, data_hash=found)
-        self._note_impossible(resolved, workload)
+        if self._refuse:
+            self._note_impossible(resolved, workload)
         return resolved
 
     def _note_impossible(self, spec: RunSpec, workload: Workload) -> None:

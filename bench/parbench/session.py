@@ -38,7 +38,7 @@ from parbench.launch.messages import (
 from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
-from parbench.network.admission import admitted
+from parbench.network.admission import admitted, linked
 from parbench.network.build import Links
 from parbench.record import Agreement, Agrees, Chosen
 from parbench.registry import Registry
@@ -232,7 +232,12 @@ class Session:
     ) -> None:
         self.registry = Registry(plugins)
         shaped = admitted(network, world_size, backend)
-        placement = place(device, "gloo" if shaped and backend == "auto" else backend, world_size, Machine.here())
+        if shaped and ranks is not None:
+            raise UsageError(
+                f"network={network!r} shapes links between ranks that a session starts itself; these run already: "
+                "leave one of both out"
+            )
+        placement = place(device, linked(backend, shaped is not None), world_size, Machine.here())
         self.chosen: dict[str, Chosen] = dict(placement.chosen)
         self.placement = placement
         self._network = shaped

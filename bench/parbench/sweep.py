@@ -16,7 +16,7 @@ from parbench.launch.elastic import TorchrunSeat
 from parbench.launch.forkserver import begin_forkserver, give_up_forkserver
 from parbench.launch.place import Machine, place
 from parbench.launch.stopping import StopRequest
-from parbench.network.admission import admitted
+from parbench.network.admission import admitted, linked
 from parbench.network.survey import survey
 from parbench.record import RunRecord
 from parbench.registry import Registry
@@ -116,8 +116,8 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         raise UsageError(f"PARBENCH_FAULT names rank {fault.rank}, but no case has more than {largest} ranks; mend it")
     machine = Machine.here()
     for spec in suite.specs:
-        admitted(spec.network, spec.world_size, spec.backend)
-        place(spec.device, spec.backend, spec.world_size, machine)
+        shaped = admitted(spec.network, spec.world_size, spec.backend)
+        place(spec.device, linked(spec.backend, shaped is not None), spec.world_size, machine)
     return suite, machine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ def random_profile(source: random.Random, most: int) -> Profile:
     return Profile(tuple(ready), tuple(sizes), alpha, beta)
 
 
+@functools.cache
 def rule(text: str) -> FusionRule:
     return REGISTRY.resolve("fusion", text)
 

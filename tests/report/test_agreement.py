@@ -1,5 +1,6 @@
 """The agreement table: one row per strategy and workload, reasons below, whatever names say."""
 
+import msgspec
 import pytest
 
 from parbench.record import Agreement, Environment, RunRecord
@@ -45,6 +46,16 @@ def test_ranks_and_precisions_are_columns_and_reasons_are_numbered():
         "2. losses differ",
         "",
         "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much.",
+    ]
+
+
+def test_cells_that_differ_otherwise_have_rows_of_their_own_and_the_worst_launch_speaks():
+    compiled = record(loss_difference=5e-6)
+    compiled = msgspec.structs.replace(compiled, spec=msgspec.structs.replace(compiled.spec, compile=True))
+    wrong = record(passed=False, loss_difference=0.5)
+    assert agreement_table([wrong, record(), compiled]).splitlines()[2:4] == [
+        "| `ddp` | text compile=False | ✗ 5e-1 |",
+        "| `ddp` | text compile=True | 5e-6 |",
     ]
 
 

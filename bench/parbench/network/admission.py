@@ -31,3 +31,8 @@ def admitted(text: str | None, world_size: int, backend: Backend) -> Network | N
     check_capacity(network, world_size, len(os.sched_getaffinity(0)))
     plan(network, world_size, tag_of("check", 0))
     return network
+
+
+def linked(backend: Backend, shaped: bool) -> Backend:
+    """Return the backend of a launch: over shaped links "auto" is gloo, the one that uses them."""
+    return "gloo" if shaped and backend == "auto" else backend

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from parbench.record import RunRecord
 from parbench.report.words import DASH, small, visible
+from parbench.spec import RunSpec
 
 _CAPTION = (
     "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much."
 )
+# What may differ between cells beside ranks and precision, which have columns of their own.
+_OTHERS = ("size", "global_batch_size", "accumulate", "recompute", "compile", "network", "device", "backend", "seed")
 _SIGNS = {True: "", False: "✗ ", None: ""}
 
 
@@ -21,10 +24,11 @@ def agreement_table(records: Sequence[RunRecord]) -> str:
     columns = list(dict.fromkeys(sorted((r.spec.world_size, r.spec.precision) for r in records)))
     columns.sort(key=lambda one: (one[0], ("fp32", "bf16", "fp16").index(one[1])))
     rows: dict[tuple[str, str], dict[tuple[int, str], RunRecord]] = {}
+    varying = [name for name in _OTHERS if len({getattr(r.spec, name) for r in records}) > 1]
     for record in records:
         where = (record.spec.world_size, record.spec.precision)
-        # The last launch of a cell speaks for it.
-        rows.setdefault((record.spec.strategy, record.spec.workload), {})[where] = record
+        row = rows.setdefault((record.spec.strategy, _job(record.spec, varying)), {})
+        row[where] = max(row.get(where, record), record, key=_badness)  # of several launches the worst speaks
     reasons: dict[str, int] = {}
     lines = [
         _line(["strategy", "workload", *(f"{n} {'rank' if n == 1 else 'ranks'}, {kind}" for n, kind in columns)]),
@@ -36,6 +40,19 @@ def agreement_table(records: Sequence[RunRecord]) -> str:
     ]
     notes = [f"{number}. {_safe(reason)}" for reason, number in reasons.items()]
     return "\n".join([*lines, *(["", *notes] if notes else []), "", _CAPTION]) + "\n"
+
+
+def _job(spec: RunSpec, varying: Sequence[str]) -> str:
+    """Return the workload and whatever else is not the same in all records."""
+    return " ".join([spec.workload, *(f"{name}={getattr(spec, name)}" for name in varying)])
+
+
+def _badness(record: RunRecord) -> tuple[bool, bool, float]:
+    found = record.agreement
+    compared = record.status == "complete" and found is not None and found.loss_difference is not None
+    if found is None or not compared:
+        return (False, True, 0.0)
+    return (found.passed is False, False, found.loss_difference or 0.0)
 
 
 def _cell(record: RunRecord | None, reasons: dict[str, int]) -> str:

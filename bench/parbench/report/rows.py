@@ -41,6 +41,8 @@ def group_of(cell: Cell) -> tuple[object, ...]:
         spec.workload,
         spec.size,
         spec.precision,
+        spec.recompute,
+        spec.compile,
         spec.global_batch_size,
         spec.accumulate,
         spec.seed,
@@ -75,6 +77,8 @@ def group_name(cell: Cell, cells: Sequence[Cell]) -> str:
     shown = (
         ("batch", "global_batch_size"),
         ("", "precision"),
+        ("recompute", "recompute"),
+        ("compile", "compile"),
         ("accumulate", "accumulate"),
         ("seed", "seed"),
         ("threads", "threads"),
