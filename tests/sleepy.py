@@ -48,17 +48,18 @@ class _Block(nn.Module):
 class _Last(nn.Module):
     """Uses one parameter only for samples whose first number is positive, and another never."""
 
-    def __init__(self, awkward):
+    def __init__(self, awkward, early):
         super().__init__()
-        if awkward:
+        if awkward or early:
             self.sometimes = nn.Parameter(torch.ones(()))
+        if awkward:
             self.never = nn.Parameter(torch.ones(3))
-        self.awkward = awkward
+        self.picky = awkward or early
         self.register_buffer("shift", torch.zeros(5))
 
     def forward(self, x):
         first = x[:, :1]
-        if self.awkward and bool((first > 0).any()):
+        if self.picky and bool((first > 0).any()):
             x = x + (first > 0) * self.sometimes
         return x + self.shift.sum()
 
@@ -70,8 +71,16 @@ class Sleepy(Workload):
     sizes: ClassVar = {"smoke": {}}
     source = "numbers drawn from the seed"
 
-    def __init__(self, blocks: int = 4, sleep_ms: float = 0.0, awkward: bool = False, fails_at: int = 0) -> None:
+    def __init__(
+        self,
+        blocks: int = 4,
+        sleep_ms: float = 0.0,
+        awkward: bool = False,
+        fails_at: int = 0,
+        early: bool = False,
+    ) -> None:
         self.blocks, self.sleep_ms, self.awkward, self.fails_at = blocks, sleep_ms, awkward, fails_at
+        self.early = early
 
     def default_batch_size(self, size):
         return 8
@@ -79,7 +88,7 @@ class Sleepy(Workload):
     def build(self, size, seed, device, global_batch_size):
         generator = torch.Generator().manual_seed(seed)
         blocks = [_Block(self.sleep_ms, self.fails_at) for _ in range(self.blocks)]
-        model = nn.Sequential(*blocks, _Last(self.awkward))
+        model = nn.Sequential(*blocks, _Last(self.awkward, self.early))
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.device.type != "meta" and parameter.dim() > 0:
@@ -88,11 +97,14 @@ class Sleepy(Workload):
         def batch(step):
             step %= BATCHES_OF_AN_EPOCH
             drawn = torch.Generator().manual_seed(seed + step)
-            x = torch.randn(global_batch_size - 3 * (step % 2), WIDTH, generator=drawn)
+            x = torch.randn(global_batch_size - (0 if self.early else 3 * (step % 2)), WIDTH, generator=drawn)
             if self.awkward:  # the first number is positive in the first sample, the last one, or none
                 x[:, 0] = -5.0
                 x[: 1 if step == 0 else 0, 0] = 5.0
                 x[-1 if step == 1 else len(x) :, 0] = 5.0
+            if self.early:  # in every second sample: at 4 ranks and two micro-batches in the first of both
+                x[:, 0] = -5.0
+                x[::2, 0] = 5.0
             return Batch(inputs=x, targets=x.sin())
 
         return Job(

@@ -12,10 +12,11 @@ from typing import ClassVar, Literal
 
 import torch
 
+from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
 from parbench.collective import Collective, InFlight
-from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out, sent_by
+from parbench.collective_rounds import Message, PeerCollective, Round, bounds
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
 from parbench.compressor import Carriage, Compressor, Finish, GatherCompressor, MeanCompressor, Reduced
@@ -68,18 +69,17 @@ __all__ = [
     "Workload",
     "all_reduce_bytes",
     "all_reduced",
+    "awaited",
     "backward",
     "bounds",
     "bytes_of",
     "carriage",
-    "carry_out",
     "checked_plan",
     "data_parallel",
     "optimizer_bytes",
     "plan_hash",
     "planned",
     "replicated_memory",
-    "sent_by",
     "shared_out",
     "stepped",
     "trained_bytes",

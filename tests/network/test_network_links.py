@@ -121,7 +121,7 @@ def test_delay_is_there_or_the_kernel_is_said_to_lack_it():
 
 
 def digits(**changes):
-    return RunSpec(workload="digits", strategy="ddp", **changes)
+    return RunSpec(**{"workload": "digits", "strategy": "ddp"} | changes)
 
 
 def test_ddp_sends_over_its_link_what_its_closed_form_says():
@@ -159,6 +159,17 @@ def test_a_session_measures_over_its_own_network_only():
         pytest.raises(UsageError, match="wants network 1gbit, this session has 100mbit"),
     ):
         session.add(digits(network="1gbit"))
+
+
+def test_strategies_that_talk_through_the_store_work_behind_shaped_links():
+    """A rank reaches the store through the socket it opened before it went behind its link, and no other way."""
+    with Session(2, network="rate=100mbit", timeout_s=20) as session:
+        for strategy in ("horovod_like", "replicated(fusion=mgwfbp)", "replicated(collective=ring_socket)"):
+            variant = session.add(digits(strategy=strategy, network="rate=100mbit"))
+            assert variant.parity(2).passed, strategy
+            variant.close()
+        with pytest.raises(UsageError, match="start itself|starts itself"):
+            Session(2, network="rate=100mbit", ranks=session.ranks)
 
 
 def test_networks_are_an_axis_and_each_has_a_launch_of_its_own(parbench, tmp_path):

@@ -9,7 +9,7 @@ from typing import final
 import torch
 import torch.distributed as dist
 
-from parbench.api import Comm
+from parbench.api import Comm, awaited
 
 
 @final
@@ -26,7 +26,6 @@ class Word:
         # A number that all ranks share and no other engine has: two variants may be alive together.
         drawn = torch.tensor(uuid.uuid4().int >> 66, device=device)
         self._name = f"replicated/{int(comm.broadcast(drawn))}"
-        # Not a client of its own: a rank behind a shaped link can no longer reach the store, which it joined before.
         self._store = group.get_group_store()
         self._leads, self._world_size = comm.rank == 0, comm.world_size
         self._said = self._forgotten = 0
@@ -35,13 +34,14 @@ class Word:
         """Return what rank 0 says; only its `text` matters.
 
         Raises:
-            RuntimeError: rank 0 said nothing for as long as a collective may take, or is gone.
+            TimeoutError: rank 0 said nothing for as long as a collective may take.
+            RuntimeError: the store is gone.
         """
         key = f"{self._name}/{self._said}"
         self._said += 1
         if not self._leads:
-            said: str = self._store.get(key).decode()
-            return said
+            (said,) = awaited(self._store, [key])
+            return said.decode()
         self._store.set(key, text)
         return text
 

@@ -191,6 +191,8 @@ class Engine:
                 raise RuntimeError(
                     f"backward gave {name!r} no gradient, and the job does not list it as unused; add it"
                 )
+            if not self._planner.settled:  # later than any other: it is there when all of backward is done
+                self._planner.arrived(name)
             self._take(name, parameter)
 
     def _copy_back(self) -> None:

@@ -6,17 +6,14 @@ One cycle:   rank 1 ──report──> rank 0 ──reply──> rank 1      n 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import torch.distributed as dist
 
-# torch warns in the log each time this runs out, so it is no shorter than a rank that gave up may be made to wait.
-_PATIENCE_S: Final = 0.5
+from parbench.api import awaited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +92,7 @@ class Control:
 
     def __init__(self, group: dist.ProcessGroup, name: str) -> None:
         self._rank, self._world_size = group.rank(), group.size()
-        # A client of its own: one that waits keeps all others of the same client waiting. (torch's stubs lack both.)
-        self._store = group.get_group_store().clone()  # type: ignore[attr-defined]
-        self._timeout_s: float = self._store.timeout.total_seconds()
+        self._store = group.get_group_store()
         self._name = name
         self._cycle = 0
         self._coordinator = Coordinator(self._world_size)
@@ -164,18 +159,11 @@ class Control:
         self._store.set(self._reply_key(self._cycle), message)
 
     def _read(self, keys: Sequence[str], given_up: Callable[[], bool]) -> list[bytes]:
-        deadline_s = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                self._store.wait(keys, datetime.timedelta(seconds=_PATIENCE_S))
-            except dist.DistStoreError:
-                if given_up():
-                    raise GaveUpError from None
-                if time.monotonic() > deadline_s:
-                    raise TimeoutError(f"timed out waiting for {', '.join(keys)} in the store") from None
-            else:
-                found: list[bytes] = self._store.multi_get(keys)
-                return found
+        def stop_if_given_up() -> None:
+            if given_up():
+                raise GaveUpError
+
+        return awaited(self._store, keys, stop_if_given_up) if keys else []
 
     def _report_key(self, cycle: int, rank: int) -> str:
         return f"{self._name}/{cycle}/report/{rank}"
