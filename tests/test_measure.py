@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from parbench.cases import Case, Measured
+from parbench.errors import MissingError
 from parbench.facts import Inspected
 from parbench.grouping import grouped
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
@@ -174,6 +175,17 @@ def test_ranks_that_never_came_up_end_every_case_with_their_logs():
     assert measured[0].logs == {"log/rank1.log": "/r1"}
 
 
+def test_what_is_missing_at_the_start_of_a_launch_ends_its_cases_and_not_the_sweep():
+    def gone():
+        raise MissingError("the kernel has no tbf; load sch_tbf")
+
+    measured = [Measured(case=case("a")), Measured(case=case("b"))]
+    assert Launch(gone, measured, lambda m, p: None, lambda m: None).run() == []
+    assert {(m.status, m.exit_code, m.reason) for m in measured} == {
+        ("unsupported", 3, "the kernel has no tbf; load sch_tbf")
+    }
+
+
 def test_a_failure_while_leaving_keeps_what_was_measured():
     measured, again, _ = launch(FakeSession({("close", ""): lost()}), case("a"))
     assert not again
@@ -273,6 +285,10 @@ def test_memory_together_is_what_all_variants_and_one_parity_pass_hold():
         ),
         ([case("single", world_size=1)], [["single/1/0"]]),
         ([case("ddp", cell=0), case("ddp", cell=1, seed=1)], [["ddp/2/0"], ["ddp/2/0"]]),
+        (
+            [case("ddp", cell=k, world_size=n, network="1gbit") for k, n in enumerate((2, 4, 2))],
+            [["ddp/2/0", "ddp/2/0"], ["ddp/4/0"]],
+        ),
         (
             [case(name, cell=k, repeat=r) for r in range(3) for k, name in enumerate("ab")],
             [["a/2/0", "b/2/0"], ["b/2/1", "a/2/1"], ["a/2/2", "b/2/2"]],

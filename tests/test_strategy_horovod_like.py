@@ -210,7 +210,7 @@ def test_nobody_waits_for_ranks_that_are_gone(store, rank):
     control = Control(Group(rank, 3, store), "mine")
     with pytest.raises(GaveUpError):
         control.exchange(Report(), lambda: True)
-    with pytest.raises(TimeoutError, match="timed out after .* waiting for mine/"):
+    with pytest.raises(TimeoutError, match=r"timed out after .* waiting for mine/"):
         control.exchange(Report(), lambda: False)
 
 

@@ -77,7 +77,7 @@ class Campaign:
         listener: Listener,
         stop: StopRequest,
         ranks: Ranks | None,
-        links: Mapping[str, LinkReport] = MappingProxyType({}),
+        links: Mapping[tuple[str, int], LinkReport] = MappingProxyType({}),
     ) -> None:
         self._suite = suite
         self._out = out
@@ -167,7 +167,8 @@ class Campaign:
             pending = [self._begun(m.case, group) for m in again]
 
     def _begun(self, case: Case, group: Group) -> Measured:
-        return Measured(case=case, together_because=group.because, links=self._links.get(case.spec.network or ""))
+        links = self._links.get((case.spec.network or "", case.spec.world_size))
+        return Measured(case=case, together_because=group.because, links=links)
 
     def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec

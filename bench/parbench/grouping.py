@@ -38,7 +38,8 @@ def grouped(
 ) -> list[Group]:
     """Group cases into launches.
 
-    World sizes may differ: a launch has the ranks of its largest case, and those that a case does not use wait. Every
+    World sizes may differ: a launch has the ranks of its largest case, and those that a case does not use wait. Not
+    so over a network, whose nodes and racks are filled by the number of ranks. Every
     other repeat runs in reverse order (A B, B A), so that slow drift of the machine does not favour one side.
 
     Args:
@@ -49,7 +50,8 @@ def grouped(
     """
     groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
-        neutral = msgspec.structs.replace(case.spec, strategy="", world_size=1)
+        ranks = 1 if case.spec.network is None else case.spec.world_size
+        neutral = msgspec.structs.replace(case.spec, strategy="", world_size=ranks)
         groups.setdefault((case.repeat, neutral, placed(case.spec)), []).append(case)
     found: list[Group] = []
     # Groups keep the order of the suite; the order inside a group that is split is part of the ABBA pattern.

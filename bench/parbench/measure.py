@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from parbench.cases import Measured
-from parbench.errors import UsageError
+from parbench.errors import MissingError, UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
 from parbench.pace import (
     MOST_WARM_UP_ROUNDS,
@@ -72,6 +72,13 @@ class Launch:
         except Stopped as stop:
             self._interrupted(session, stop)
             raise
+        except MissingError as error:
+            if session is not None:
+                session.kill()
+                raise
+            for m in self._alive():  # the links of its network, or a GPU, were there when the suite was read
+                m.end("unsupported", str(error), MissingError.exit_code)
+            return []
         except BaseException:
             if session is not None:
                 session.kill()

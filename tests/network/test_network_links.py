@@ -168,7 +168,7 @@ def test_strategies_that_talk_through_the_store_work_behind_shaped_links():
             variant = session.add(digits(strategy=strategy, network="rate=100mbit"))
             assert variant.parity(2).passed, strategy
             variant.close()
-        with pytest.raises(UsageError, match="start itself|starts itself"):
+        with pytest.raises(UsageError, match="starts itself"):
             Session(2, network="rate=100mbit", ranks=session.ranks)
 
 

@@ -7,6 +7,7 @@ inherited, does not.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import psutil
 
@@ -24,7 +25,7 @@ def reap() -> list[int]:
             continue
         try:
             owner = process.environ().get(OWNER_VARIABLE, "")
-            if is_orphan(owner):
+            if _numbered_as_here(process.pid) and is_orphan(owner):
                 process.kill()  # psutil makes sure that the number still means the same process
                 ended.append(process.pid)
         except psutil.Error:  # it ended meanwhile, or is another user's
@@ -43,4 +44,12 @@ def is_orphan(owner: str) -> bool:
     except psutil.NoSuchProcess:
         return True
     except psutil.Error:
+        return False
+
+
+def _numbered_as_here(pid: int) -> bool:
+    """Whether numbers of processes mean the same to a process as here; in a container of its own they do not."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
+    except OSError:
         return False

@@ -11,8 +11,8 @@ from parbench.network.spelling import parse_network
 from parbench.spec import RunSpec
 
 
-def survey(specs: Sequence[RunSpec], stop: StopRequest) -> dict[str, LinkReport]:
-    """Return what the links of every network do, with as many ranks as its largest case has.
+def survey(specs: Sequence[RunSpec], stop: StopRequest) -> dict[tuple[str, int], LinkReport]:
+    """Return what the links of every network do, by its text and its number of ranks.
 
     Args:
         specs: the cells, resolved.
@@ -22,12 +22,10 @@ def survey(specs: Sequence[RunSpec], stop: StopRequest) -> dict[str, LinkReport]
         UsageError: a network cannot be planned.
         MissingError: it cannot be made here, or does not do what it is asked for.
     """
-    ranks: dict[str, int] = {}
-    for spec in specs:
-        if spec.network is not None:
-            ranks[spec.network] = max(spec.world_size, ranks.get(spec.network, 0))
     found = {}
-    for text, world_size in ranks.items():
+    for text, world_size in dict.fromkeys(
+        (spec.network, spec.world_size) for spec in specs if spec.network is not None
+    ):
         network = parse_network(text)
         if network is None or stop.asked:
             continue
@@ -36,5 +34,5 @@ def survey(specs: Sequence[RunSpec], stop: StopRequest) -> dict[str, LinkReport]
         if not network.delay_s and not network.loss:  # what they cost is wanted
             require(report)
         if report is not None:
-            found[text] = report
+            found[text, world_size] = report
     return found
