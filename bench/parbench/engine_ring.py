@@ -40,6 +40,7 @@ class SocketRing:
             comm.world_size,
             host=comm.groups.address,
             timeout_s=comm.groups.timeout_s,
+            alpha_s=comm.groups.alpha_s,
             name="socket ring of a collective",
         )
 

@@ -26,11 +26,12 @@ class Groups:
     Args:
         timeout_s: seconds a collective may take; torch's own default is half an hour.
         address: of this rank on the network that its ranks share.
+        alpha_s: start-up cost that parbench's own transport is to add to each collective.
     """
 
-    def __init__(self, timeout_s: float, address: str = "127.0.0.1") -> None:
+    def __init__(self, timeout_s: float, address: str = "127.0.0.1", alpha_s: float = 0.0) -> None:
         self.timeout_s = timeout_s
-        self.address = address
+        self.address, self.alpha_s = address, alpha_s
         self._timeout = datetime.timedelta(seconds=timeout_s)
         self._made: dict[tuple[tuple[int, ...], int], dist.ProcessGroup] = {}
 

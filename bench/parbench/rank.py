@@ -83,7 +83,7 @@ class Rank:
         self._registry = Registry([Path(p) for p in seat.plugins])
         self._variants: dict[int, _Variant] = {}
         self._references: dict[tuple[object, ...], parity.Reference] = {}
-        self._groups = Groups(seat.group_timeout_s, seat.network.address if seat.network else "127.0.0.1")
+        self._groups = _groups(seat)
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
@@ -314,3 +314,9 @@ def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], buffers: Map
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers.get(name, buffer))
     return None
+
+
+def _groups(seat: Seat) -> Groups:
+    if seat.network is None:
+        return Groups(seat.group_timeout_s)
+    return Groups(seat.group_timeout_s, seat.network.address, seat.network.alpha_s)

@@ -64,6 +64,7 @@ class Links:
                 namespace=self._keeper.namespace(node.name),
                 interface=node.interface,
                 address=node.address,
+                alpha_s=self.plan.network.alpha_s,
             )
             for node in self.plan.nodes
             for _ in node.ranks
@@ -114,7 +115,6 @@ def _asked(network: Network) -> str:
 
 def _alpha(alpha_s: float) -> Chosen:
     return Chosen(
-        value="not injected",
-        because=f"{time_text(alpha_s)} is slept once per collective by parbench's own transport only; torch's own "
-        "collectives start at this machine's cost",
+        value=f"{time_text(alpha_s)} in parbench's own transport",
+        because="asked for, and slept once per collective in its thread; torch's own start at this machine's cost",
     )

@@ -32,9 +32,9 @@ def link_cautions(text: str | None, report: LinkReport | None) -> list[Warned]:
         found.append(
             Warned(
                 code="alpha_not_injected",
-                message=f"alpha = {time_text(network.alpha_s)} was asked for, but torch's own collectives start at "
-                "this machine's cost: only the shaper was set up to let it through",
-                advice="compare start-up costs by parbench network bench, whose own transport injects alpha",
+                message=f"alpha = {time_text(network.alpha_s)} is added to each collective of parbench's own transport "
+                "(ring_socket); torch's own collectives start at this machine's cost",
+                advice="compare strategies that use collective=ring_socket, or leave alpha out",
             )
         )
     return found
