@@ -149,4 +149,5 @@ def test_compilation_is_timed_apart_and_never_in_a_timed_round(parbench):
     for run in done.runs.values():
         assert run["agreement"]["passed"], run["agreement"]
         assert run["metrics"]["step_time_s"]["value"] < first / 10
-    assert [w["code"] for w in done.records["ddp"]["warnings"] if w["code"].endswith("_differs")] == []
+    codes = {w["code"] for record in done.records.values() for w in record["warnings"]}
+    assert {code for code in codes if code.endswith("_differs")} | (codes & {"compiled_in_rounds"}) == set()

@@ -76,6 +76,13 @@ def test_claims_are_judged_by_losses_and_updates_of_all_ranks(declared, ranks, b
     assert (reason is None and found.reason is None) or reason in found.reason
 
 
+def test_a_compiler_may_move_the_last_bits_of_what_is_exact_without_it():
+    """It fuses operations, which adds in another order; by how much is bounded as for what agrees closely."""
+    for losses, passed in (((1.0, 0.500001), True), ((1.0, 0.501), False)):
+        assert agreement("exactly", [[facts(losses=losses)]], 2, "fp32", compiled=True).passed is passed
+        assert agreement("exactly", [[facts(losses=losses)]], 2, "fp32").passed is False
+
+
 @pytest.mark.usefixtures("no_orphans")
 def test_a_strategy_that_fails_while_it_is_compared_is_told_with_what_it_raised(parbench, tmp_path):
     plugin = strategy(tmp_path, "fails_twice", before="raise KeyError('first')", close="raise KeyError('second')")

@@ -1,5 +1,6 @@
 """Replicated training is one process's at every point of the engine's space, overlaps, and ends when ranks fail."""
 
+import itertools
 import time
 from pathlib import Path
 
@@ -66,11 +67,22 @@ def test_it_obeys_the_laws(session, arguments, world_size, left_out):
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_every_fusion_rule_with_every_collective_obeys_the_laws(session, fusion, collective, world_size):
-    verdict = check_strategy(f"replicated(fusion={fusion}, collective={collective})", world_size, session=session)
+@pytest.mark.parametrize(
+    "point", [*(f"fusion={one}" for one in FUSIONS), *(f"fusion=lazy, collective={one}" for one in COLLECTIVES)]
+)
+def test_every_fusion_rule_and_every_collective_obeys_the_laws(session, point, world_size):
+    verdict = check_strategy(f"replicated({point})", world_size, session=session)
     assert verdict.passed, verdict.broken
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_every_fusion_rule_with_every_collective_gives_the_exact_average(session, world_size):
+    right = run(session, 5, "no_overlap", world_size=world_size).losses
+    for fusion, collective in itertools.product(FUSIONS, COLLECTIVES):
+        point = f"replicated(fusion={fusion}, collective={collective})"
+        assert run(session, 5, point, world_size=world_size).losses == right, point
 
 
 @pytest.mark.nightly

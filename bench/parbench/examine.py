@@ -57,9 +57,6 @@ class Examination:
     def run(self) -> StrategyFacts:
         """Do everything and return what was seen."""
         strategy = self._strategy
-        # Everything so far lives as long as the rank: without it, collecting after each wrapper costs milliseconds.
-        gc.collect()
-        gc.freeze()
         job = trials.PLAIN(_SEED, self._ctx.device)
         if (why := self._unsupported(job, self._ctx)) is not None:
             return StrategyFacts(agrees=strategy.agrees, repeats=strategy.repeats, unsupported=why)

@@ -87,6 +87,9 @@ class Rank:
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
+        # Torch and all that a rank starts with stays: looking through it takes tenths of a second, in a forked process
+        # more (every object is copied when it is looked at).
+        gc.freeze()
 
     @property
     def step(self) -> int | None:
@@ -227,10 +230,8 @@ class Rank:
         if variant.ctx is None or variant.job is None or variant.trainer is None:
             return StepsDone(member=False)
         if gc.isenabled():
-            # One collection of a process with torch loaded stalls it for tenths of a second.
             gc.collect()
-            gc.freeze()
-            gc.disable()
+            gc.disable()  # nothing may stall a step; there is one collection before every round
         compiled_s = self._builder.compiled_s
         with variant.randomness:
             done = run_steps(
@@ -286,13 +287,9 @@ class Rank:
         if variant.trainer is not None:
             variant.trainer.close()
         self._watch_groups()
-        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang. What was
-        # frozen before timing would never be collected.
+        # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang.
         del variant
-        gc.unfreeze()
         gc.collect()
-        if not gc.isenabled():
-            gc.freeze()
 
     def _watch_groups(self) -> None:
         world = [dist.group.WORLD] if dist.group.WORLD is not None else []

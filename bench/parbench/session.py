@@ -139,7 +139,8 @@ class Variant:
         replies = self._session.call(Parity(variant=self._number, steps=steps))
         done = [r for r in replies if isinstance(r, ParityDone) and r.facts]
         self.compile_s += max(r.compile_s for r in done)
-        return agreement(self._built.agrees, [r.facts for r in done], steps, self.spec.precision)
+        facts = [r.facts for r in done]
+        return agreement(self._built.agrees, facts, steps, self.spec.precision, compiled=self.spec.compile)
 
     def round(self, steps: int) -> RoundSamples:
         """Take `steps` consecutive steps between two barriers and return their raw samples."""

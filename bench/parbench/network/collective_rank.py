@@ -96,10 +96,8 @@ def measure(
     buffers = Buffers(command, rank, device)
     wrong = buffers.check(algorithm, salt=1)
     if gc.isenabled():
-        # One collection of a process with torch loaded stalls it for tenths of a second.
         gc.collect()
-        gc.freeze()
-        gc.disable()
+        gc.disable()  # nothing may stall an iteration
     buffers.quiet()
     for k in range(command.warm_up):
         say(f"{command.op} of {command.bytes} bytes, warm-up {k}")

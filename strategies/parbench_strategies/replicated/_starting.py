@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from parbench.api import Collective, Compressor, Job, RankContext, Stopwatch
+from parbench.api import Collective, Compressor, Job, RankContext, Stopwatch, trained_bytes
 from parbench.fusion import FusionRule
 from parbench_strategies.replicated._agreement import Word
 from parbench_strategies.replicated._engine import Engine
@@ -51,7 +51,7 @@ def engine_of(job: Job, ctx: RankContext, axes: Axes, stopwatch: Stopwatch) -> E
             ctx.comm.broadcast(tensor)
     used, optional = members(job)
     collective = axes.collective.connected(ctx.comm)
-    points = measured_points(collective, ctx.comm, ctx.device) if axes.fusion.needs_link else ()
+    points = measured_points(collective, ctx.comm, ctx.device, trained_bytes(job)) if axes.fusion.needs_link else ()
     planner = Planner(axes.fusion, used, axes.compressor, Word(group, ctx.comm, ctx.device), points)
     return Engine(
         used,
