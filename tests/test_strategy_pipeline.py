@@ -5,11 +5,15 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import nn
 
 from parbench import RunSpec, Session, UsageError
+from parbench.api import Batch, Comm, Job, RankContext
 from parbench.conformance import check_strategy
+from parbench.registry import Registry
 from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._split import balanced, from_cuts
+from parbench_strategies.pipelined._weights import weights as weights_of
 
 # One of every kind: flush, alternating, chunks in a row, chunks in a V, halves of backward.
 SCHEDULES = ["gpipe", "1f1b", "interleaved(v=2)", "zb-h1", "zbv", "dualpipev"]
@@ -130,6 +134,66 @@ def test_measured_time_decides_the_cuts_on_all_ranks_alike(session):
 def test_what_does_not_fit_is_refused_before_anything_runs(session, strategy, world_size, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         session.add(spec(strategy, world_size=world_size))
+
+
+def test_replicas_of_gpipe_exchange_after_all_is_flushed_and_nobody_waits_for_ever(session):
+    """All backwards of a chunk end one after the other on all ranks: each then waits for replicas of its own stage."""
+    agreement, _ = measured(session, "pipeline(schedule=gpipe, replicate=2, microbatches=3)", world_size=4)
+    assert agreement.passed, agreement.reason
+
+
+STUCK = """from parbench.schedule import Action, Paper, Schedule
+
+class Stuck(Schedule):
+    \"""Rank 0 begins with the last micro-batch and rank 1 with the first.\"""
+
+    name = "stuck"
+    paper = Paper("Stuck", "https://example.org")
+
+    def actions(self, rank, ranks, microbatches):
+        for k in range(microbatches) if rank else reversed(range(microbatches)):
+            yield Action("F", k)
+            yield Action("B", k)
+
+    def peak_live(self, rank, ranks, microbatches):
+        return 1
+"""
+
+
+def test_a_schedule_that_would_keep_ranks_waiting_for_ever_is_refused(tmp_path):
+    plugin = tmp_path / "stuck.py"
+    plugin.write_text(STUCK)
+    strategy = Registry([plugin]).resolve("strategy", "pipeline(schedule=stuck, microbatches=2)")
+    job = Registry().resolve("workload", "text").build("smoke", 0, torch.device("meta"), 8)
+    assert "rank 0 waits for ever before B of micro-batch 1" in strategy.impossible(job, 2)
+
+
+def test_timing_blocks_draws_no_random_numbers_and_leaves_no_statistics():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), nn.BatchNorm1d(4))
+    job = Job(
+        model=model,
+        loss=lambda outputs, batch: outputs.sum(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=lambda step: Batch(inputs=torch.ones(8, 4), targets=torch.ones(8)),
+        unit="samples",
+        units_per_sample=1,
+        blocks=("0", "1"),
+    )
+    alone = RankContext(
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        comm=Comm(None, 0, 1),
+        accumulate=1,
+        generator=torch.Generator(),
+    )
+    before, state = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
+    assert all(seconds > 0 for seconds in weights_of("time", job, alone, [], 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
 def test_splits_are_balanced_and_lose_no_block():

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parbench.api import Job, RankContext
+from parbench.errors import UsageError
+from parbench.order import checked_order
 from parbench.schedule import Schedule
 from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._split import balanced, from_cuts
@@ -50,8 +52,10 @@ class Cutting:
                 f"{ranks} ranks x {self.schedule.chunks} chunks = {stages} stages, the model has {blocks} blocks for "
                 f"them; at most {blocks // self.schedule.chunks} ranks can take part in a pipeline"
             )
-        if (why := self.schedule.refuses(ranks, self.microbatches)) is not None:
-            return why
+        try:
+            checked_order(self.schedule, ranks, self.microbatches)
+        except UsageError as error:  # what it refuses, and what would keep ranks waiting for each other for ever
+            return str(error)
         samples = job.batch(0).samples // replicas
         if samples < self.microbatches:
             return (
@@ -88,7 +92,7 @@ class Cutting:
             sizes = from_cuts(self.cuts, len(job.blocks), stages)
         else:
             per_pass = -(-job.batch(0).samples // (replicas * self.microbatches))
-            live = per_pass * min(ranks, self.microbatches)
+            live = per_pass * max(self.schedule.peak_live(rank, ranks, self.microbatches) for rank in range(ranks))
             sizes = balanced(weights(self.split, job, ctx, given, live), stages)
         if sum(sizes) != len(job.blocks):
             raise ValueError(f"stages of {sizes} blocks are not the model's {len(job.blocks)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -56,6 +57,7 @@ class Runtime:
         self._given = given
         self._peers = peers
         self._channels = Channels(ctx.comm, _transfers(layout))
+        self._moves: dict[int, list[_Move]] = {}
         self.peak_live = 0
 
     def run(self, parts: Sequence[Batch], scale: float, *, last: bool) -> Tensor | None:
@@ -69,63 +71,65 @@ class Runtime:
         Returns:
             The scaled loss of all of them, detached; None on ranks that do not hold the last stage.
         """
-        schedule, rank, ranks = self._layout.schedule, self._ctx.rank, self._layout.ranks
-        actions = list(schedule.actions(rank, ranks, len(parts)))
+        moves = self._moves_of(len(parts))
         step = _Step(parts=parts, scale=scale)
-        left = [sum(one.chunk == chunk and one.kind in "BW" for one in actions) for chunk in self._stages]
-        for k, action in enumerate(actions):
-            for one in actions[k : k + 2]:
-                self._expect(schedule.takes(one, rank, ranks), step)
-            left[action.chunk] -= action.kind in "BW"
-            ends = last and action.kind in "BW" and not left[action.chunk]
-            if ends:
-                self._peers.last(action.chunk)
+        for k, move in enumerate(moves):
+            for one in moves[k : k + 2]:
+                self._expect(one.takes, step)
+            if last and move.ends:
+                self._peers.last(move.action.chunk)
             try:
-                self._do(action, step)
+                self._do(move, step)
             except Exception:
-                self._abandon(actions[k:], step)
+                self._abandon(moves[k:], step)
                 raise
             self.peak_live = max(self.peak_live, len(step.passes))
-            if ends:
-                self._peers.complete(action.chunk)
+            if last and move.ends:
+                self._peers.complete(move.action.chunk)
         self._channels.flush()
         return step.loss
 
-    def _abandon(self, actions: Sequence[Action], step: _Step) -> None:
+    def _moves_of(self, microbatches: int) -> list[_Move]:
+        """Return what this rank does in a step, in order; worked out once for a number of micro-batches."""
+        if microbatches not in self._moves:
+            schedule, rank, ranks = self._layout.schedule, self._ctx.rank, self._layout.ranks
+            actions = list(schedule.actions(rank, ranks, microbatches))
+            final = {one.chunk: k for k, one in enumerate(actions) if one.kind in "BW"}
+            self._moves[microbatches] = [
+                _Move(one, schedule.takes(one, rank, ranks), schedule.gives(one, rank, ranks), final[one.chunk] == k)
+                for k, one in enumerate(actions)
+            ]
+        return self._moves[microbatches]
+
+    def _abandon(self, moves: Sequence[_Move], step: _Step) -> None:
         """Take and give what is left of a step that failed here, as NaN: other ranks would wait for it for ever."""
-        schedule, rank, ranks = self._layout.schedule, self._ctx.rank, self._layout.ranks
         with contextlib.suppress(RuntimeError):  # a peer that is gone needs nothing
-            for action in actions:
-                self._expect(schedule.takes(action, rank, ranks), step)
-                transfer = schedule.takes(action, rank, ranks)
-                if transfer in step.coming:
-                    self._take(action, step)
-                given = schedule.gives(action, rank, ranks)
-                if given is not None and given not in step.given:
-                    self._give(action, self._buffer(given, step).fill_(torch.nan), step)
+            for move in moves:
+                self._expect(move.takes, step)
+                if move.takes in step.coming:
+                    self._take(move, step)
+                if move.gives is not None and move.gives not in step.given:
+                    self._give(move, self._buffer(move.gives, step).fill_(torch.nan), step)
             self._channels.flush()
 
-    def _do(self, action: Action, step: _Step) -> None:
-        key = (action.chunk, action.microbatch)
-        weights = self._stages[action.chunk].parameters
-        match action.kind:
+    def _do(self, move: _Move, step: _Step) -> None:
+        key = (move.action.chunk, move.action.microbatch)
+        weights = self._stages[move.action.chunk].parameters
+        match move.action.kind:
             case "F":
-                step.passes[key] = self._forward(action, step)
+                step.passes[key] = self._forward(move, step)
             case "B":
-                self._give(action, whole(step.passes[key], self._take(action, step)), step)
-                self._free(key, step)
+                self._give(move, whole(step.passes[key], self._take(move, step)), step)
+                del step.passes[key]
             case "I":
-                self._give(action, inputs_half(step.passes[key], self._take(action, step), weights), step)
+                self._give(move, inputs_half(step.passes[key], self._take(move, step), weights), step)
             case "W":
                 weights_half(step.passes[key], weights)
-                self._free(key, step)
+                del step.passes[key]
 
-    def _free(self, key: tuple[int, int], step: _Step) -> None:
-        del step.passes[key]
-
-    def _forward(self, action: Action, step: _Step) -> Pass:
-        part, stage = step.parts[action.microbatch], self._stages[action.chunk]
-        x = self._take(action, step)
+    def _forward(self, move: _Move, step: _Step) -> Pass:
+        part, stage = step.parts[move.action.microbatch], self._stages[move.action.chunk]
+        x = self._take(move, step)
         x = part.inputs if x is None else x.requires_grad_()
         with self._ctx.autocast():
             result = stage.forward(x)
@@ -133,14 +137,14 @@ class Runtime:
             loss = self._job.loss(result.float(), part) * step.scale
             step.loss = loss.detach() if step.loss is None else step.loss + loss.detach()
             return Pass(given=x, result=loss)
-        self._give(action, result.detach(), step)
+        self._give(move, result.detach(), step)
         return Pass(given=x, result=result)
 
     # ---- what stages give each other
 
     def _expect(self, transfer: Transfer | None, step: _Step) -> None:
         """Start receiving what an action will take."""
-        if transfer is None or transfer.source == transfer.target or transfer in (step.coming.keys() | step.taken):
+        if transfer is None or transfer.source == transfer.target or transfer in step.coming or transfer in step.taken:
             return
         step.coming[transfer] = self._channels.receive(transfer, self._buffer(transfer, step))
 
@@ -150,15 +154,14 @@ class Runtime:
         samples = step.parts[transfer.microbatch].samples
         return torch.empty((samples, *boundary.shape), dtype=boundary.dtype, device=self._ctx.device)
 
-    def _take(self, action: Action, step: _Step) -> Tensor | None:
-        transfer = self._layout.schedule.takes(action, self._ctx.rank, self._layout.ranks)
-        if transfer is None:
+    def _take(self, move: _Move, step: _Step) -> Tensor | None:
+        if move.takes is None:
             return None
-        step.taken.add(transfer)
-        return step.coming.pop(transfer).wait()
+        step.taken.add(move.takes)
+        return step.coming.pop(move.takes).wait()
 
-    def _give(self, action: Action, tensor: Tensor | None, step: _Step) -> None:
-        transfer = self._layout.schedule.gives(action, self._ctx.rank, self._layout.ranks)
+    def _give(self, move: _Move, tensor: Tensor | None, step: _Step) -> None:
+        transfer = move.gives
         if transfer is None or tensor is None:
             return
         step.given.add(transfer)
@@ -166,6 +169,16 @@ class Runtime:
             step.coming[transfer] = Handle(None, tensor)
         else:
             self._channels.send(transfer, tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """An action, what it takes and gives, and whether it is its chunk's last backward of a step."""
+
+    action: Action
+    takes: Transfer | None
+    gives: Transfer | None
+    ends: bool
 
 
 @final

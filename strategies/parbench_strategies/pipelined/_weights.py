@@ -47,24 +47,34 @@ def _seconds(job: Job, ctx: RankContext, given: Sequence[Boundary]) -> list[floa
     """Time each block, forward and backward, on a micro-batch of one rank's size, and let rank 0's times count."""
     seconds_K = torch.zeros(len(job.blocks), dtype=torch.float64, device=ctx.device)
     if ctx.rank == 0:
-        x: Value = ctx.share(job.batch(0)).inputs
-        for k, name in enumerate(job.blocks):
-            block = job.model.get_submodule(name)
-            taken = []
-            for _ in range(_TIMED + 1):
-                started_s = time.perf_counter()
-                with ctx.autocast():
-                    result = block(x)
-                results = [result] if isinstance(result, Tensor) else [one for one in result if one.grad_fn is not None]
-                torch.autograd.backward(results, [torch.ones_like(one) for one in results])
-                _settle(ctx)
-                taken.append(time.perf_counter() - started_s)
-            seconds_K[k] = statistics.median(taken[1:])
-            x = _leaves(result)
+        # Timing is no training: random numbers drawn and buffers written here are taken back.
+        before = [buffer.clone() for buffer in job.model.buffers()]
+        with torch.random.fork_rng([ctx.device] if ctx.device.type == "cuda" else []):
+            _time(seconds_K, job, ctx)
+        with torch.no_grad():
+            for buffer, value in zip(job.model.buffers(), before, strict=True):
+                buffer.copy_(value)
         for parameter in job.model.parameters():
             parameter.grad = None
     ctx.comm.broadcast(seconds_K)
     return [float(one) for one in seconds_K]
+
+
+def _time(seconds_K: Tensor, job: Job, ctx: RankContext) -> None:
+    x: Value = ctx.share(job.batch(0)).inputs
+    for k, name in enumerate(job.blocks):
+        block = job.model.get_submodule(name)
+        taken = []
+        for _ in range(_TIMED + 1):
+            started_s = time.perf_counter()
+            with ctx.autocast():
+                result = block(x)
+            results = [result] if isinstance(result, Tensor) else [one for one in result if one.grad_fn is not None]
+            torch.autograd.backward(results, [torch.ones_like(one) for one in results])
+            _settle(ctx)
+            taken.append(time.perf_counter() - started_s)
+        seconds_K[k] = statistics.median(taken[1:])
+        x = _leaves(result)
 
 
 def _leaves(value: Value) -> Value:
