@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 from parbench import __version__
+from parbench.cli.compare import EXAMPLES as COMPARED
+from parbench.cli.compare import compare
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
 from parbench.cli.listing import list_plugins
@@ -35,6 +37,7 @@ app = typer.Typer(
 app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
 app.command("show", epilog=SHOWN)(show)
+app.command("compare", epilog=COMPARED)(compare)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")
