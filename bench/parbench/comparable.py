@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from parbench.metrics import Cell
-from parbench.record import RunRecord
+from parbench.record import Environment, RunRecord
 from parbench.spec import RunSpec
 
 # Facts of the environment that differ from run to run and say nothing about it.
@@ -57,7 +57,7 @@ def differs(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> list[Differs]
     for name in _HARMLESS:
         if (x := _said(a, name)) != (y := _said(b, name)):
             found.append(Differs(what=name, old=x, new=y))
-    return found + _environments(a, b)
+    return found + environments(a.environment, b.environment)
 
 
 def group_of(cell: Cell) -> tuple[object, ...]:
@@ -104,8 +104,8 @@ def alike(spec: RunSpec) -> tuple[object, ...]:
     return (spec.workload, spec.size, spec.strategy, spec.world_size)
 
 
-def _environments(a: RunRecord, b: RunRecord) -> list[Differs]:
-    one, two = a.environment, b.environment
+def environments(one: Environment, two: Environment) -> list[Differs]:
+    """Return what facts and variables differ."""
     names = _both(one.facts, two.facts)
     facts = [(name, one.facts.get(name), two.facts.get(name)) for name in names if name not in _PASSING]
     variables = [(n, one.variables.get(n), two.variables.get(n)) for n in _both(one.variables, two.variables)]

@@ -18,7 +18,7 @@ MARGIN = 0.02
 # job, so that only more than this is told from it.
 GROSS = 1.3
 # Sums in another order differ by so much; no change of the loss is meant by less (the tolerance of agreement).
-_ROUNDOFF = 1e-5
+ROUNDOFF = 1e-5
 _DRIFT = 0.1
 _FEWEST_TO_DRIFT = 8
 # Counted, not timed: whatever differs has changed.
@@ -48,7 +48,7 @@ def verdict(
         margin: fraction below which a change is none.
         alpha: accepted chance of a false alarm.
     """
-    roundoff = found.ratio is not None and abs(found.ratio - 1) < _ROUNDOFF
+    roundoff = found.ratio is not None and abs(found.ratio - 1) < ROUNDOFF
     if found.equal or change == 0 or (roundoff and unit in ("nats", "fraction", "bytes")):
         return "same", ""
     moved = _moved(better, change)

@@ -70,3 +70,13 @@ def launches(seconds: Sequence[float], **settings) -> list[RunRecord]:
     """Return fresh launches of one cell whose rounds take about `seconds` each, a little apart from one another."""
     wobble = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
     return [a_record([s * w for w in wobble], repeat=k, **settings) for k, s in enumerate(seconds)]
+
+
+def runs(seconds: Sequence[float], *, first: int = 0, **settings) -> list[RunRecord]:
+    """Return one launch of a cell per `parbench run`, oldest first; run k of two cells is the same run."""
+    wobble = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
+    cell = f"{abs(hash((settings.get('strategy', 'ddp'), settings.get('world_size', 2)))) % 2**32:08x}"
+    return [
+        a_record([s * w for w in wobble], sweep=f"run{k}", run_id=f"20261130T10{k:04d}Z-{cell}", **settings)
+        for k, s in enumerate(seconds, start=first)
+    ]
