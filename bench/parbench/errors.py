@@ -1,6 +1,7 @@
 """The errors parbench raises, and the exit code each one means on the command line.
 
 ParbenchError
+├── CheckFailed       1   a check failed, or what should be compared is not comparable
 ├── UsageError        2   refused before anything started: the request makes no sense
 ├── MissingError      3   something asked for is not there (GPU, NCCL, torch, rights)
 ├── RankFailed        4   a rank raised, exited or was killed
@@ -20,6 +21,12 @@ class ParbenchError(Exception):
     """Base of everything a caller may want to catch; `exit_code` is what the command line ends with."""
 
     exit_code: ClassVar[int] = 1
+
+
+class CheckFailed(ParbenchError):
+    """A check failed: something got worse, is missing, or was measured where it cannot be compared."""
+
+    exit_code = 1
 
 
 class UsageError(ParbenchError):

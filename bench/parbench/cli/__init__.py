@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline` and `doctor`.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -13,6 +13,11 @@ from typing import Annotated
 import typer
 
 from parbench import __version__
+from parbench.cli.baseline import baseline
+from parbench.cli.check import EXAMPLES as CHECKED
+from parbench.cli.check import check
+from parbench.cli.compare import EXAMPLES as COMPARED
+from parbench.cli.compare import compare
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
 from parbench.cli.listing import list_plugins
@@ -35,6 +40,9 @@ app = typer.Typer(
 app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
 app.command("show", epilog=SHOWN)(show)
+app.command("compare", epilog=COMPARED)(compare)
+app.command("check", epilog=CHECKED)(check)
+app.add_typer(baseline, name="baseline")
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")

@@ -43,6 +43,19 @@ def document(data: bytes) -> None:
         typer.echo(data.decode().rstrip("\n"))
 
 
+def file(path: Path, data: bytes, *, append: bool = False) -> None:
+    """Write a file that was asked for beside what is printed.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        with path.open("ab" if append else "wb") as stream:
+            stream.write(data)
+    except OSError as error:
+        raise StoreError(f"cannot write {str(path)!r}: {error.strerror}; choose another file") from error
+
+
 @contextmanager
 def _printing() -> Iterator[None]:
     """Turn an output that takes no more into one sentence; whoever closed a pipe wants none."""

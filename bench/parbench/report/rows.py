@@ -34,35 +34,6 @@ class Row:
     footnotes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def group_of(cell: Cell) -> tuple[object, ...]:
-    """Return what cells must share to be compared: everything but the strategy and its ranks, and one machine."""
-    spec = cell.spec
-    return (
-        spec.workload,
-        spec.size,
-        spec.precision,
-        spec.recompute,
-        spec.compile,
-        spec.global_batch_size,
-        spec.accumulate,
-        spec.seed,
-        spec.threads,
-        spec.device,
-        spec.backend,
-        spec.network,
-        cell.fingerprint,
-        cell.software,
-    )
-
-
-def grouped(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the cells by group, both in the order in which they first appear."""
-    groups: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(group_of(cell), []).append(cell)
-    return list(groups.values())
-
-
 def named(cell: Cell) -> str:
     """Return a cell's strategy and ranks in words."""
     ranks = cell.spec.world_size

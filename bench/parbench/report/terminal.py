@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parbench.comparable import grouped
 from parbench.metrics import Cell
 from parbench.record import RunRecord, Warned
 from parbench.report.rows import (
@@ -17,7 +18,6 @@ from parbench.report.rows import (
     SPEED,
     Row,
     group_name,
-    grouped,
     has_interval,
     named,
     overlap,
