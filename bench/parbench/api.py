@@ -14,11 +14,12 @@ import torch
 
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
+from parbench.codec import GatherCompressor, MeanCompressor, uncompressed
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out, sent_by
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
-from parbench.compressor import Carriage, Compressor, Finish, GatherCompressor, MeanCompressor, Reduced
+from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
 from parbench.fusion_check import checked_plan, plan_hash, planned
@@ -35,6 +36,7 @@ __all__ = [
     "Batch",
     "Carriage",
     "Channel",
+    "Claims",
     "Collective",
     "Comm",
     "CommThread",
@@ -83,6 +85,7 @@ __all__ = [
     "shared_out",
     "stepped",
     "trained_bytes",
+    "uncompressed",
 ]
 
 Repeats = Literal["bitwise", "closely", "never"]
