@@ -9,6 +9,7 @@ B a gradient's shape, M a message's.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -61,6 +62,7 @@ class Compressor(abc.ABC):
         clip: the norm that the average of a parameter's gradients may have: the engine cuts each rank's to it, divided
             by the root of the number of ranks (DGC, section 3.2). None leaves them alone.
         roundoff: relative error that adding up its messages makes, beside that of the gradients' own type.
+        largest: the magnitude beyond which its messages' numbers are infinite.
         passes_through: whether messages are the gradients: the engine then exchanges their own memory.
         per: what it is given: each "tensor" of a group in its shape, or the whole "group" as one flat vector.
         rank: this rank, as `begin` says.
@@ -75,10 +77,11 @@ class Compressor(abc.ABC):
     linear: ClassVar[bool]
     feedback: bool = False
     claims: Claims = "nothing"
-    repeatable: ClassVar[bool] = False
+    repeatable: bool = False
     momentum_correction: ClassVar[bool] = False
     clip: float | None = None
     roundoff: ClassVar[float] = 0.0
+    largest: ClassVar[float] = math.inf
     passes_through: ClassVar[bool] = False
     per: Literal["tensor", "group"] = "tensor"
     rank: int = 0

@@ -25,6 +25,7 @@ class Fp16(MeanCompressor):
     claims: Claims = "contraction"
     repeatable = True
     roundoff = 2.0**-10
+    largest = 65504.0
     per = "group"
 
     def encode(self, grad_B: Tensor, key: str) -> Tensor:
