@@ -14,7 +14,7 @@ import torch
 
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
-from parbench.codec import GatherCompressor, MeanCompressor, uncompressed
+from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, decoded, uncompressed
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out, sent_by
 from parbench.comm import Comm, Handle
@@ -60,6 +60,7 @@ __all__ = [
     "Reduced",
     "Repeats",
     "Round",
+    "RoundsCompressor",
     "Series",
     "SocketRing",
     "Stopwatch",
@@ -77,6 +78,7 @@ __all__ = [
     "carry_out",
     "checked_plan",
     "data_parallel",
+    "decoded",
     "optimizer_bytes",
     "plan_hash",
     "planned",

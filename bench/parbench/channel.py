@@ -26,12 +26,25 @@ class Lengths:
     """How long messages are whose length follows the numbers in them.
 
     Attributes:
-        counts: `[rank][part]`, in elements.
-        longest: bytes of the longest rank's parts together.
+        counts: `[rank][message][part]`, in elements.
+        sizes: `[message][part]`, bytes of an element.
     """
 
-    counts: Sequence[Sequence[int]]
-    longest: int
+    counts: Sequence[Sequence[Sequence[int]]]
+    sizes: Sequence[Sequence[int]]
+
+    def longest(self, *messages: int) -> int:
+        """Return the bytes of some messages together, all if none is named, of the rank whose are longest."""
+        chosen = messages or range(len(self.sizes))
+        return max(sum(self._bytes(counts, k) for k in chosen) for counts in self.counts)
+
+    def only(self, messages: Sequence[int]) -> Lengths:
+        """Return the lengths of some messages."""
+        counts = [[of_rank[k] for k in messages] for of_rank in self.counts]
+        return Lengths(counts=counts, sizes=[self.sizes[k] for k in messages])
+
+    def _bytes(self, counts: Sequence[Sequence[int]], message: int) -> int:
+        return sum(count * size for count, size in zip(counts[message], self.sizes[message], strict=True))
 
 
 @final
@@ -56,7 +69,7 @@ class Channel:
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the sums of tensors over all ranks; those of one type are one message."""
-        return self._start_adding(tensors, mean=False)()
+        return self.start_sum(tensors)()
 
     def gather(self, messages: Sequence[Sequence[Tensor]]) -> list[list[list[Tensor]]]:
         """Return every rank's parts of each message, `[message][rank][part]`; all are one message."""
@@ -65,6 +78,10 @@ class Channel:
     def start_mean(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
         """Begin to average, and return what waits for the averages; `tensors` stay as they are."""
         return self._start_adding(tensors, mean=True)
+
+    def start_sum(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """Begin to add up, and return what waits for the sums; `tensors` stay as they are."""
+        return self._start_adding(tensors, mean=False)
 
     def start_gather(self, messages: Sequence[Sequence[Tensor]]) -> Callable[[], list[list[list[Tensor]]]]:
         """Begin to gather, and return what waits for the parts; their shapes and types are the same on every rank."""
@@ -82,13 +99,13 @@ class Channel:
 
     def lengths(self, messages: Sequence[Sequence[Tensor]]) -> Lengths:
         """Return how long every rank's parts are, where they differ in length: 4 bytes a part."""
-        parts = [part for message in messages for part in message]
-        own = torch.tensor([part.numel() for part in parts], dtype=torch.int32, device=parts[0].device)
-        ((*by_rank,),) = self.gather([[own]])
-        counts = [[int(count) for count in one[0].tolist()] for one in by_rank]
-        sizes = [part.element_size() for part in parts]
-        longest = max(sum(c * size for c, size in zip(one, sizes, strict=True)) for one in counts)
-        return Lengths(counts=counts, longest=longest)
+        device = messages[0][0].device
+        own = [
+            torch.tensor([part.numel() for part in message], dtype=torch.int32, device=device) for message in messages
+        ]
+        by_rank = zip(*self.gather([[one] for one in own]), strict=True)
+        counts = [[[int(count) for count in parts.tolist()] for (parts,) in of_rank] for of_rank in by_rank]
+        return Lengths(counts=counts, sizes=[[part.element_size() for part in message] for message in messages])
 
     def start_gather_varied(
         self, messages: Sequence[Sequence[Tensor]], lengths: Lengths
@@ -100,7 +117,7 @@ class Channel:
             lengths: of the same messages.
         """
         parts = [part.contiguous() for message in messages for part in message]
-        own_M = torch.zeros(lengths.longest, dtype=torch.uint8, device=parts[0].device)
+        own_M = torch.zeros(lengths.longest(), dtype=torch.uint8, device=parts[0].device)
         packed = _packed(parts)
         own_M[: packed.numel()] = packed
         all_RM = own_M.new_empty(self.world_size * own_M.numel())
@@ -109,7 +126,8 @@ class Channel:
         def finish() -> list[list[list[Tensor]]]:
             self._stopwatch.wait(flight)
             by_rank = []
-            for one_M, counts in zip(all_RM.view(self.world_size, -1), lengths.counts, strict=True):
+            for one_M, of_rank in zip(all_RM.view(self.world_size, -1), lengths.counts, strict=True):
+                counts = [count for message in of_rank for count in message]
                 like = [part.new_empty(count) for part, count in zip(parts, counts, strict=True)]
                 by_rank.append(_unpacked(one_M, like))
             return _by_message(by_rank, messages)

@@ -1,7 +1,8 @@
-"""A codec is a compressor of two methods, encode and decode; its messages are averaged, or gathered by all ranks.
+"""A codec is a compressor by parts: encode and decode around messages that are averaged or gathered, or rounds.
 
 MeanCompressor     encode ──collective──> mean of the messages ──decode──> average
 GatherCompressor   encode ──all-gather──> messages of all ranks ──decode each──> mean
+RoundsCompressor   whatever it exchanges, one round after the other
 
 A gradient whose message would be no shorter than itself stays as it is, and is averaged. B a gradient's shape, M a
 message's.
@@ -122,14 +123,12 @@ class GatherCompressor(Compressor):
         """Encode and begin to gather; decode all ranks' messages at the end."""
         coded = [not self._stays(tuple(grad.shape), grad.element_size(), channel.world_size) for grad in grads]
         messages = [list(self.encode(grad, key)) for grad, key, one in zip(grads, keys, coded, strict=True) if one]
-        gathering = self._gathering(messages, [grad for grad, one in zip(grads, coded, strict=True) if one], channel)
-        if gathering is None:
-            coded = [False] * len(grads)
+        gathering = self._gathering(messages, grads, coded, channel)
         averaging = channel.start_mean([grad for grad, one in zip(grads, coded, strict=True) if not one])
 
         def finish() -> list[Reduced]:
             means = iter(averaging())
-            gathered = iter(zip(gathering() if gathering else (), messages, strict=False))
+            gathered = iter(zip(gathering(), messages, strict=True))
             found = []
             for grad, key, one in zip(grads, keys, coded, strict=True):
                 if not one:
@@ -162,22 +161,83 @@ class GatherCompressor(Compressor):
         return channel.together(*costs, *([channel.gathered(length)] if length else []))
 
     def _stays(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
-        length = self.length(shape, element_bytes)
+        length = 0 if 0 in shape else self.length(shape, element_bytes)
         return length is not None and not _shorter(length, math.prod(shape) * element_bytes, world_size)
 
     def _gathering(
-        self, messages: Sequence[Sequence[Tensor]], grads: Sequence[Tensor], channel: Channel
-    ) -> Callable[[], list[list[list[Tensor]]]] | None:
-        """Begin to gather, or return None where the messages of any rank are too long for that."""
-        if not messages:
-            return None
-        if self.length(tuple(grads[0].shape), grads[0].element_size()) is not None:
+        self, messages: list[list[Tensor]], grads: Sequence[Tensor], coded: list[bool], channel: Channel
+    ) -> Callable[[], list[list[list[Tensor]]]]:
+        """Begin to gather; take out of `messages` and `coded` what turns out too long on any rank."""
+        places = [k for k, one in enumerate(coded) if one]
+        if not places:
+            return list
+        if self.length(tuple(grads[places[0]].shape), grads[0].element_size()) is not None:
             return channel.start_gather(messages)
         lengths = channel.lengths(messages)
-        dense = sum(grad.numel() * grad.element_size() for grad in grads)
-        if not _shorter(lengths.longest, dense, channel.world_size):
-            return None
-        return channel.start_gather_varied(messages, lengths)
+        dense = [grads[k].numel() * grads[k].element_size() for k in places]
+        short = [m for m, size in enumerate(dense) if _shorter(lengths.longest(m), size, channel.world_size)]
+        for m, k in enumerate(places):
+            coded[k] = m in short
+        messages[:] = [messages[m] for m in short]
+        return channel.start_gather_varied(messages, lengths.only(short)) if messages else list
+
+
+class RoundsCompressor(Compressor):
+    """A compressor that exchanges as often as it likes, each time what the last exchange told; all rounds in order."""
+
+    @abc.abstractmethod
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
+        """Whether it would send less of such a gradient, all rounds together, than the gradient is."""
+
+    @abc.abstractmethod
+    def exchange(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
+        """Exchange all rounds of gradients that are compressed; begin the last, and return what ends it."""
+
+    @abc.abstractmethod
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction] | None:
+        """Return the closed form of what a rank sends of gradients that are compressed, or None."""
+
+    def reduce(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Sequence[Reduced]:
+        """Exchange all rounds."""
+        return self.start(grads, keys, channel)()
+
+    def start(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
+        """Begin to average what stays as it is, exchange the rest."""
+        coded = [self.compresses(tuple(grad.shape), grad.element_size(), channel.world_size) for grad in grads]
+        dense = [grad for grad, one in zip(grads, coded, strict=True) if not one]
+        averaging = channel.start_mean(dense)
+        chosen = [k for k, one in enumerate(coded) if one]
+        ending = self.exchange([grads[k] for k in chosen], [keys[k] for k in chosen], channel) if chosen else None
+
+        def finish() -> list[Reduced]:
+            stayed = iter([uncompressed(mean, grad) for mean, grad in zip(averaging(), dense, strict=True)])
+            reduced = iter(ending() if ending else ())
+            return [next(reduced if one else stayed) for one in coded]
+
+        return finish
+
+    def sent(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction] | None:
+        """Return what is sent of what stays as it is, and of the rest."""
+        coded = [shape for shape in shapes if self.compresses(shape, element_bytes, channel.world_size)]
+        cost = self.cost(coded, element_bytes, channel) if coded else {}
+        dense = sum(map(math.prod, shapes)) - sum(map(math.prod, coded))
+        return None if cost is None else channel.together(channel.averaged(dense, element_bytes), cost)
+
+
+def decoded(
+    values: Sequence[Callable[[Tensor], Tensor]], means: Sequence[Tensor], owns: Sequence[Tensor]
+) -> list[Reduced]:
+    """Return what becomes of gradients whose messages' mean stands for their average.
+
+    Args:
+        values: of each, what a message stands for.
+        means: of each, the mean of all ranks' messages.
+        owns: of each, this rank's message.
+    """
+    return [
+        Reduced(average=value(mean), contribution=partial(value, own))
+        for value, mean, own in zip(values, means, owns, strict=True)
+    ]
 
 
 def uncompressed(mean_B: Tensor, grad_B: Tensor) -> Reduced:

@@ -15,11 +15,16 @@ def taken(flat_N: Tensor, places_K: Tensor) -> list[Tensor]:
     return [flat_N[places_K], narrowed(places_K, flat_N.numel())]
 
 
-def dense(message: Sequence[Tensor], like_B: Tensor) -> Tensor:
+def placed(values_K: Tensor, places_K: Tensor, like_B: Tensor) -> Tensor:
     """Return values at their places and zero elsewhere."""
-    values_K, places_K = message
     flat_N = torch.zeros(like_B.numel(), dtype=like_B.dtype, device=like_B.device)
-    return flat_N.index_copy_(0, widened(places_K), values_K).view(like_B.shape)
+    return flat_N.index_copy_(0, places_K, values_K).view(like_B.shape)
+
+
+def dense(message: Sequence[Tensor], like_B: Tensor) -> Tensor:
+    """Return what the message of some places stands for."""
+    values_K, places_K = message
+    return placed(values_K, widened(places_K), like_B)
 
 
 def mean_of_sparse(messages: Sequence[Sequence[Tensor]], like_B: Tensor) -> Tensor:
