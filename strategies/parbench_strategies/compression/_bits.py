@@ -27,8 +27,7 @@ def packed(bits_N: Tensor) -> Tensor:
         return torch.from_numpy(np.packbits(bits_N.numpy(), bitorder="little"))
     padded = bits_N.new_zeros(-(-bits_N.numel() // 8) * 8)
     padded[: bits_N.numel()] = bits_N
-    # The gathered bits of the first byte end up on top.
-    return ((padded.view(-1, 8).flip(1).reshape(-1).view(torch.int64) * _GATHER) >> 56).to(torch.uint8)
+    return ((padded.view(torch.int64) * _GATHER) >> 56).to(torch.uint8)
 
 
 def unpacked(bytes_M: Tensor, count: int) -> Tensor:

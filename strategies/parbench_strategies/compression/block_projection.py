@@ -37,8 +37,9 @@ class BlockProjection(GatherCompressor):
         "https://arxiv.org/abs/2206.05723",
     )
     feedback = True
+    per = "group"
 
-    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 30) -> None:
+    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 20) -> None:
         if not 1 <= sparsity <= measurements <= block <= 4096:
             raise ValueError(
                 f"1 <= sparsity <= measurements <= block <= 4096 must hold, got {sparsity}, {measurements}, {block}"

@@ -40,7 +40,7 @@ class CountSketch(RoundsCompressor):
     claims: Claims = "contraction"
 
     def __init__(
-        self, ratio: float = 0.01, rows: int = 5, width: float = 0.02, per: Literal["tensor", "group"] = "tensor"
+        self, ratio: float = 0.05, rows: int = 5, width: float = 0.05, per: Literal["tensor", "group"] = "tensor"
     ) -> None:
         self.ratio = checked_ratio(ratio)
         if not 1 <= rows <= 64:
