@@ -118,6 +118,12 @@ class _ReplicatedTrainer(ModelTrainer):
             strategy.fusion, copy.deepcopy(strategy.compressor), strategy.collective, strategy.overlap, momentum
         )
         self._engine = engine_of(job, ctx, axes, self._stopwatch)
+        self._compressed: dict[str, str | float] = {}
+        if self._engine is not None and not strategy.compressor.passes_through:
+            self._compressed["compressor"] = strategy.compressor.name
+            dense = sent_bytes(job, ctx, strategy.fusion, Nothing(), strategy.collective)
+            if dense is not None:
+                self._compressed["dense_bytes"] = float(sum(dense.values()))
 
     def step(self, batch: Batch) -> Tensor:
         self.zero_grad()
@@ -132,8 +138,10 @@ class _ReplicatedTrainer(ModelTrainer):
         return loss
 
     def notes(self) -> Mapping[str, str | int | float]:
-        """Return the plan, and where a step's exchange spends its time on this rank."""
-        return {} if self._engine is None else {**self._engine.notes(), **self._stopwatch.means()}
+        """Return the plan, what it is about, and where a step's exchange spends its time on this rank."""
+        if self._engine is None:
+            return {}
+        return {**self._engine.notes(), **self._compressed, **self._stopwatch.means()}
 
     def close(self) -> None:
         if self._engine is not None:
