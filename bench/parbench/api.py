@@ -15,11 +15,12 @@ import torch
 from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
+from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, decoded, uncompressed
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
-from parbench.compressor import Carriage, Compressor, Finish, GatherCompressor, MeanCompressor, Reduced
+from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
 from parbench.fusion_check import checked_plan, plan_hash, planned
@@ -36,6 +37,7 @@ __all__ = [
     "Batch",
     "Carriage",
     "Channel",
+    "Claims",
     "Collective",
     "Comm",
     "CommThread",
@@ -59,6 +61,7 @@ __all__ = [
     "Reduced",
     "Repeats",
     "Round",
+    "RoundsCompressor",
     "Series",
     "SocketRing",
     "Stopwatch",
@@ -76,6 +79,7 @@ __all__ = [
     "carriage",
     "checked_plan",
     "data_parallel",
+    "decoded",
     "optimizer_bytes",
     "plan_hash",
     "planned",
@@ -83,6 +87,7 @@ __all__ = [
     "shared_out",
     "stepped",
     "trained_bytes",
+    "uncompressed",
 ]
 
 Repeats = Literal["bitwise", "closely", "never"]

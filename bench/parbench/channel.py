@@ -7,6 +7,7 @@ start_gather([a, b])   |a|b| in one message ──all-gather──> |a|b| of ran
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
@@ -18,6 +19,32 @@ from parbench.comm import Comm
 from parbench.compressor import Carriage
 from parbench.stopwatch import Stopwatch
 from parbench.traffic import shared_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """How long messages are whose length follows the numbers in them.
+
+    Attributes:
+        counts: `[rank][message][part]`, in elements.
+        sizes: `[message][part]`, bytes of an element.
+    """
+
+    counts: Sequence[Sequence[Sequence[int]]]
+    sizes: Sequence[Sequence[int]]
+
+    def longest(self, *messages: int) -> int:
+        """Return the bytes of some messages together, all if none is named, of the rank whose are longest."""
+        chosen = messages or range(len(self.sizes))
+        return max(sum(self._bytes(counts, k) for k in chosen) for counts in self.counts)
+
+    def only(self, messages: Sequence[int]) -> Lengths:
+        """Return the lengths of some messages."""
+        counts = [[of_rank[k] for k in messages] for of_rank in self.counts]
+        return Lengths(counts=counts, sizes=[self.sizes[k] for k in messages])
+
+    def _bytes(self, counts: Sequence[Sequence[int]], message: int) -> int:
+        return sum(count * size for count, size in zip(counts[message], self.sizes[message], strict=True))
 
 
 @final
@@ -37,8 +64,12 @@ class Channel:
         self.world_size = comm.world_size
 
     def mean(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the averages of tensors of one type over all ranks; they are one message."""
+        """Return the averages of tensors over all ranks; those of one type are one message."""
         return self.start_mean(tensors)()
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sums of tensors over all ranks; those of one type are one message."""
+        return self.start_sum(tensors)()
 
     def gather(self, messages: Sequence[Sequence[Tensor]]) -> list[list[list[Tensor]]]:
         """Return every rank's parts of each message, `[message][rank][part]`; all are one message."""
@@ -46,38 +77,90 @@ class Channel:
 
     def start_mean(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
         """Begin to average, and return what waits for the averages; `tensors` stay as they are."""
-        # A copy in any case: what was sent is this rank's contribution, which may be asked for later.
-        flat_N = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        # Half precision ends at 65504: a sum may pass that where the average does not.
-        first = flat_N.dtype is torch.float16
-        if first:
-            flat_N.div_(self.world_size)
-        flight = self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm))
+        return self._start_adding(tensors, mean=True)
 
-        def finish() -> list[Tensor]:
-            self._stopwatch.wait(flight)
-            if not first:
-                flat_N.div_(self.world_size)
-            parts = torch.split(flat_N, [tensor.numel() for tensor in tensors])
-            return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
-
-        return finish
+    def start_sum(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """Begin to add up, and return what waits for the sums; `tensors` stay as they are."""
+        return self._start_adding(tensors, mean=False)
 
     def start_gather(self, messages: Sequence[Sequence[Tensor]]) -> Callable[[], list[list[list[Tensor]]]]:
         """Begin to gather, and return what waits for the parts; their shapes and types are the same on every rank."""
         parts = [part.contiguous() for message in messages for part in message]
-        own_M = torch.cat([part.view(-1).view(torch.uint8) for part in parts])
+        own_M = _packed(parts)
         all_RM = own_M.new_empty(self.world_size * own_M.numel())
         flight = self._stopwatch.start(lambda: self._comm.all_gather_flat_async(all_RM, own_M))
 
         def finish() -> list[list[list[Tensor]]]:
             self._stopwatch.wait(flight)
             by_rank = [_unpacked(one_M, parts) for one_M in all_RM.view(self.world_size, -1)]
-            found, first = [], 0
-            for message in messages:
-                found.append([one[first : first + len(message)] for one in by_rank])
-                first += len(message)
-            return found
+            return _by_message(by_rank, messages)
+
+        return finish
+
+    def lengths(self, messages: Sequence[Sequence[Tensor]]) -> Lengths:
+        """Return how long every rank's parts are, where they differ in length: 4 bytes a part."""
+        device = messages[0][0].device
+        own = [
+            torch.tensor([part.numel() for part in message], dtype=torch.int32, device=device) for message in messages
+        ]
+        by_rank = zip(*self.gather([[one] for one in own]), strict=True)
+        counts = [[[int(count) for count in parts.tolist()] for (parts,) in of_rank] for of_rank in by_rank]
+        return Lengths(counts=counts, sizes=[[part.element_size() for part in message] for message in messages])
+
+    def start_gather_varied(
+        self, messages: Sequence[Sequence[Tensor]], lengths: Lengths
+    ) -> Callable[[], list[list[list[Tensor]]]]:
+        """Begin to gather flat parts that differ in length, each rank's padded to the longest rank's.
+
+        Args:
+            messages: their parts are one-dimensional and of the same types on every rank.
+            lengths: of the same messages.
+        """
+        parts = [part.contiguous() for message in messages for part in message]
+        own_M = torch.zeros(lengths.longest(), dtype=torch.uint8, device=parts[0].device)
+        packed = _packed(parts)
+        own_M[: packed.numel()] = packed
+        all_RM = own_M.new_empty(self.world_size * own_M.numel())
+        flight = self._stopwatch.start(lambda: self._comm.all_gather_flat_async(all_RM, own_M))
+
+        def finish() -> list[list[list[Tensor]]]:
+            self._stopwatch.wait(flight)
+            by_rank = []
+            for one_M, of_rank in zip(all_RM.view(self.world_size, -1), lengths.counts, strict=True):
+                counts = [count for message in of_rank for count in message]
+                like = [part.new_empty(count) for part, count in zip(parts, counts, strict=True)]
+                by_rank.append(_unpacked(one_M, like))
+            return _by_message(by_rank, messages)
+
+        return finish
+
+    def _start_adding(self, tensors: Sequence[Tensor], *, mean: bool) -> Callable[[], list[Tensor]]:
+        waits = {
+            dtype: self._start_adding_alike([tensor for tensor in tensors if tensor.dtype is dtype], mean=mean)
+            for dtype in dict.fromkeys(tensor.dtype for tensor in tensors)
+        }
+
+        def finish() -> list[Tensor]:
+            found = {dtype: iter(wait()) for dtype, wait in waits.items()}
+            return [next(found[tensor.dtype]) for tensor in tensors]
+
+        return finish
+
+    def _start_adding_alike(self, tensors: Sequence[Tensor], *, mean: bool) -> Callable[[], list[Tensor]]:
+        # A copy in any case: what was sent is this rank's contribution, which may be asked for later.
+        flat_N = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        # Half precision ends at 65504: a sum may pass that where the average does not.
+        first = mean and flat_N.dtype is torch.float16
+        if first:
+            flat_N.div_(self.world_size)
+        flight = self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm))
+
+        def finish() -> list[Tensor]:
+            self._stopwatch.wait(flight)
+            if mean and not first:
+                flat_N.div_(self.world_size)
+            parts = torch.split(flat_N, [tensor.numel() for tensor in tensors])
+            return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
         return finish
 
@@ -91,7 +174,20 @@ def carriage(collective: Collective, rank: int, world_size: int) -> Carriage:
     return Carriage(
         averaged=lambda elements, element_bytes: collective.sent(elements, element_bytes, rank, world_size),
         gathered=gathered,
+        world_size=world_size,
     )
+
+
+def _packed(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([part.view(-1).view(torch.uint8) for part in parts])
+
+
+def _by_message(by_rank: Sequence[Sequence[Tensor]], messages: Sequence[Sequence[Tensor]]) -> list[list[list[Tensor]]]:
+    found, first = [], 0
+    for message in messages:
+        found.append([list(one[first : first + len(message)]) for one in by_rank])
+        first += len(message)
+    return found
 
 
 def _unpacked(bytes_M: Tensor, like: Sequence[Tensor]) -> list[Tensor]:

@@ -9,6 +9,7 @@ B a gradient's shape, M a message's.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,12 +40,14 @@ class Reduced:
 
 Finish = Callable[[], Sequence[Reduced]]
 
+Claims = Literal["nothing", "unbiased", "contraction"]
+
 
 class Compressor(abc.ABC):
     """A way to exchange gradients in fewer bytes; its constructor's arguments are its parameters.
 
     It may keep state by key, never by place: groups change, names stay. One object serves one rank's one trainer; it
-    leaves the gradients that it is given as they are.
+    leaves the gradients that it is given as they are, which are finite: the engine takes out what is not.
 
     Attributes:
         name: what users write.
@@ -52,8 +55,20 @@ class Compressor(abc.ABC):
         agrees: how closely training with it is training in one process.
         linear: whether the average is the mean of the ranks' contributions.
         feedback: whether the engine adds what was not sent to the next step's gradient.
+        claims: of a contribution: "unbiased" (its mean over draws is the gradient), "contraction" (on average nearer to
+            the gradient than zero is), or "nothing".
+        repeatable: whether a contribution, compressed in the same step again, stays as it is.
+        momentum_correction: whether the engine compresses the optimizer's momentum in its place (DGC, section 3.1).
+        clip: the norm that the average of a parameter's gradients may have: the engine cuts each rank's to it, divided
+            by the root of the number of ranks (DGC, section 3.2). None leaves them alone.
+        roundoff: relative error that adding up its messages makes, beside that of the gradients' own type.
+        largest: the magnitude beyond which its messages' numbers are infinite.
         passes_through: whether messages are the gradients: the engine then exchanges their own memory.
         per: what it is given: each "tensor" of a group in its shape, or the whole "group" as one flat vector.
+        rank: this rank, as `begin` says.
+        world_size: ranks that exchange, as `begin` says.
+        seed: of whatever it draws, the same on all ranks, as `begin` says.
+        step: number of the step, which the engine counts.
     """
 
     name: ClassVar[str]
@@ -61,12 +76,26 @@ class Compressor(abc.ABC):
     agrees: Agrees = "differently"
     linear: ClassVar[bool]
     feedback: bool = False
+    claims: Claims = "nothing"
+    repeatable: bool = False
+    momentum_correction: ClassVar[bool] = False
+    clip: float | None = None
+    roundoff: ClassVar[float] = 0.0
+    largest: ClassVar[float] = math.inf
     passes_through: ClassVar[bool] = False
-    per: ClassVar[Literal["tensor", "group"]] = "tensor"
+    per: Literal["tensor", "group"] = "tensor"
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    step: int = 0
 
     def __repr__(self) -> str:
         """Return the name, as users write the compressor without arguments."""
         return self.name
+
+    def begin(self, *, rank: int, world_size: int, seed: int) -> None:
+        """Say who this rank is; called once, before the first exchange."""
+        self.rank, self.world_size, self.seed = rank, world_size, seed
 
     @abc.abstractmethod
     def reduce(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Sequence[Reduced]:
@@ -107,80 +136,17 @@ class Carriage:
     Attributes:
         averaged: (elements, bytes of one) of a message that is averaged -> operation -> logical bytes sent.
         gathered: bytes of a message that all ranks gather -> operation -> logical bytes sent.
+        world_size: ranks that exchange.
     """
 
     averaged: Callable[[int, int], Mapping[str, Fraction]]
     gathered: Callable[[int], Mapping[str, Fraction]]
+    world_size: int
 
-
-class MeanCompressor(Compressor):
-    """A compressor whose messages add up: they are averaged as they are, by whatever collective."""
-
-    linear = True
-
-    @abc.abstractmethod
-    def encode(self, grad_B: Tensor, key: str) -> Tensor:
-        """Return the message of a gradient; as many elements of one type on every rank."""
-
-    @abc.abstractmethod
-    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
-        """Return what a message stands for, this rank's or the average of all, in the shape and type of `grad_B`."""
-
-    def reduce(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Sequence[Reduced]:
-        """Encode, average, decode."""
-        return self.start(grads, keys, channel)()
-
-    def start(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
-        """Encode and begin to average; decode at the end."""
-        messages = [self.encode(grad, key) for grad, key in zip(grads, keys, strict=True)]
-        averaging = channel.start_mean(messages)
-
-        def finish() -> list[Reduced]:
-            return [
-                Reduced(
-                    average=self.decode(mean, grad, key),
-                    contribution=lambda own=own, grad=grad, key=key: self.decode(own, grad, key),  # type: ignore[misc]
-                )
-                for mean, own, grad, key in zip(averaging(), messages, grads, keys, strict=True)
-            ]
-
-        return finish
-
-
-class GatherCompressor(Compressor):
-    """A compressor whose messages do not add up: every rank gets those of all, and averages what they stand for."""
-
-    linear = True
-
-    @abc.abstractmethod
-    def encode(self, grad_B: Tensor, key: str) -> Sequence[Tensor]:
-        """Return the parts of a gradient's message, such as values and indices; as long on every rank."""
-
-    @abc.abstractmethod
-    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
-        """Return what a message stands for, this rank's or another's, in the shape and type of `grad_B`."""
-
-    def reduce(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Sequence[Reduced]:
-        """Encode, gather, decode."""
-        return self.start(grads, keys, channel)()
-
-    def start(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
-        """Encode and begin to gather; decode all ranks' messages at the end, and average in the order of ranks."""
-        messages = [list(self.encode(grad, key)) for grad, key in zip(grads, keys, strict=True)]
-        gathering = channel.start_gather(messages)
-
-        def finish() -> list[Reduced]:
-            found = []
-            for of_ranks, grad, key, own in zip(gathering(), grads, keys, messages, strict=True):
-                total = self.decode(of_ranks[0], grad, key)
-                for message in of_ranks[1:]:
-                    total = total + self.decode(message, grad, key)
-                found.append(
-                    Reduced(
-                        average=total / len(of_ranks),
-                        contribution=lambda own=own, grad=grad, key=key: self.decode(own, grad, key),  # type: ignore[misc]
-                    )
-                )
-            return found
-
-        return finish
+    def together(self, *costs: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
+        """Return the sum of costs, operation by operation."""
+        total: dict[str, Fraction] = {}
+        for cost in costs:
+            for op, size in cost.items():
+                total[op] = total.get(op, Fraction(0)) + size
+        return total

@@ -106,7 +106,7 @@ PLACES: Mapping[Kind, Place] = {
         needs=("name", "paper", "linear"),
         plural="compressors",
         named_by="name",
-        helpers=("MeanCompressor", "GatherCompressor"),
+        helpers=("MeanCompressor", "GatherCompressor", "RoundsCompressor"),
     ),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from parbench.accounts import account_cautions, account_metrics, held_of, precision_of, traffic_of
 from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
+from parbench.compression_account import compression_cautions, compression_metrics
 from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.network.telling import link_cautions, link_facts
@@ -51,7 +52,12 @@ def record_of(
             [rounds], unit=m.unit, units_per_sample=m.units_per_sample, world_size=m.case.spec.world_size
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
-    warnings += [*cautions(m, environment), *account_cautions(m), *link_cautions(m.case.spec.network, m.links)]
+    warnings += [
+        *cautions(m, environment),
+        *account_cautions(m),
+        *compression_cautions(m),
+        *link_cautions(m.case.spec.network, m.links),
+    ]
     if timing:
         metrics = judged(timing, warnings) | _other_metrics(m)
     return RunRecord(
@@ -148,7 +154,12 @@ def _seconds_by_rank(rounds: Sequence[RoundSamples]) -> list[list[float]]:
 
 
 def _other_metrics(m: Measured) -> dict[str, Metric]:
-    found = {"startup_s": _startup(m), "final_loss": _final_loss(m)} | _held_out(m) | account_metrics(m)
+    found = (
+        {"startup_s": _startup(m), "final_loss": _final_loss(m)}
+        | _held_out(m)
+        | account_metrics(m)
+        | compression_metrics(m)
+    )
     # A meter that gave nothing does not displace what is known without it.
     return found | {name: one for name, one in _probed(m).items() if one.value is not None or name not in found}
 

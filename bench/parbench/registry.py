@@ -162,18 +162,25 @@ class Registry:
 
     def _call(self, kind: Kind, what: str | Call) -> Call:
         if isinstance(what, Call):
-            return what
+            return self._expanded(kind, what)
         try:
-            return parse(what)
+            return self._expanded(kind, parse(what))
         except UsageError as error:
             known = f"known: {', '.join(self.names(kind)) or 'none'} (parbench list {PLACES[kind].plural})"
             raise UsageError(f"no {kind} is written {what[:80]!r}; {known}\n{error}") from error
+
+    def _expanded(self, kind: Kind, call: Call) -> Call:
+        """Return what a compressor alone stands for where a strategy is asked for: the engine with it."""
+        if kind != "strategy" or call.name in self._all("strategy") or call.name not in self._all("compressor"):
+            return call
+        return Call("replicated", (), {"compressor": call})
 
     def _one(self, kind: Kind, name: str) -> Found:
         candidates = self._all(kind).get(name, [])
         if not candidates:
             advice = f"parbench list {PLACES[kind].plural}; one from your own file, in a record too: --plugin FILE"
-            raise unknown_name(kind, name, self.names(kind), advice)
+            also = self.names("compressor") if kind == "strategy" else []
+            raise unknown_name(kind, name, [*self.names(kind), *also], advice)
         if len(candidates) > 1:
             places = " and ".join(one.origin for one in candidates)
             raise UsageError(

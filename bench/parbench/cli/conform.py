@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from parbench.discover import Kind
     from parbench.registry import Registry
 
-_KINDS: dict[str, Kind] = {"strategies": "strategy", "workloads": "workload", "probes": "probe"}
+_KINDS: dict[str, Kind] = {
+    "strategies": "strategy",
+    "compressors": "compressor",
+    "workloads": "workload",
+    "probes": "probe",
+}
 
 
 def conform(
@@ -25,13 +30,15 @@ def conform(
         str,
         typer.Argument(
             metavar="NAME | FILE | KIND",
-            help="A plug-in with its arguments, your own file, or strategies, workloads, probes, all.",
+            help="A plug-in with its arguments, your own file, or strategies, compressors, workloads, probes, all.",
             show_default=False,
         ),
     ],
     world_size: Annotated[
         list[int] | None,
-        typer.Option("-n", "--world-size", metavar="N", min=1, help="Ranks to examine strategies in; repeatable."),
+        typer.Option(
+            "-n", "--world-size", metavar="N", min=1, help="Ranks to examine strategies and compressors in; repeatable."
+        ),
     ] = None,
     plugin: Annotated[
         list[Path] | None,
@@ -42,7 +49,7 @@ def conform(
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """Put strategies, workloads and probes through their laws; exits with 1 if one is broken.
+    """Put strategies, compressors, workloads and probes through their laws; exits with 1 if one is broken.
 
     A strategy must train as one process does (uneven batches, accumulation, tied parameters and parameters without
     gradient included), send the bytes it says, repeat itself, and leave nothing behind.
@@ -80,7 +87,9 @@ def _wanted(what: str, registry: Registry) -> Iterator[tuple[Kind, str]]:
     if what.endswith(".py"):
         found = [(kind, Path(what).stem) for kind in _KINDS.values() if Path(what).stem in registry.names(kind)]
         if not found:
-            raise UsageError(f"{what} defines no strategy, workload or probe; extend one of parbench.api's classes")
+            raise UsageError(
+                f"{what} defines no strategy, compressor, workload or probe; extend one of parbench.api's classes"
+            )
         yield from (one for one in found if _is_said_here(registry, *one))
         return
     name = parse(what).name
@@ -123,7 +132,7 @@ def _is_said_here(registry: Registry, kind: Kind, name: str) -> bool:
 def _verdicts(
     wanted: Sequence[tuple[Kind, str]], sizes: Sequence[int], registry: Registry, timeout_s: float
 ) -> Iterator[Verdict]:
-    from parbench.conformance import Verdict, check_probe, check_workload
+    from parbench.conformance import Verdict, check_compressor, check_probe, check_workload
     from parbench.conformance.findings import broken
     from parbench.conformance.sweep import strategy_verdicts
     from parbench.errors import ParbenchError
@@ -131,7 +140,10 @@ def _verdicts(
     yield from strategy_verdicts([name for kind, name in wanted if kind == "strategy"], sizes, registry, timeout_s)
     for kind, name in wanted:
         try:
-            if kind == "workload":
+            if kind == "compressor":
+                for size in sizes:
+                    yield check_compressor(name, size, registry=registry)
+            elif kind == "workload":
                 yield check_workload(name, registry=registry)
             elif kind == "probe":
                 yield check_probe(name, registry=registry)

@@ -1,4 +1,4 @@
-"""Checks put one plug-in through its laws: strategies in live ranks, workloads and probes in this process."""
+"""Checks put one plug-in through its laws: strategies in live ranks, others in this process."""
 
 from __future__ import annotations
 
@@ -44,6 +44,34 @@ def check_strategy(
     seconds = dict(facts[0].seconds) | {"all": time.perf_counter() - started_s}
     findings += strategy_laws(facts)
     return Verdict(kind="strategy", name=strategy, world_size=ranks, findings=tuple(findings), seconds=seconds)
+
+
+def check_compressor(
+    compressor: str,
+    world_size: int = 2,
+    *,
+    plugins: Sequence[str | Path] = (),
+    registry: Registry | None = None,
+) -> Verdict:
+    """Put a compressor through every law, in this process; the engine's laws are those of `replicated(compressor=...)`.
+
+    Args:
+        compressor: its name, with arguments if wanted.
+        world_size: ranks that exchange, as threads.
+        plugins: files whose plug-ins may be named.
+        registry: used instead of one made from `plugins`.
+
+    Raises:
+        UsageError: there is no such compressor, or its arguments are wrong.
+    """
+    from parbench.conformance.compressors import compressor_laws  # torch
+
+    registry = registry or Registry([Path(p) for p in plugins])
+    started_s = time.perf_counter()
+    findings = _source(registry, "compressor", compressor)
+    findings += compressor_laws(registry.resolve("compressor", compressor), world_size)
+    seconds = {"all": time.perf_counter() - started_s}
+    return Verdict(kind="compressor", name=compressor, world_size=world_size, findings=tuple(findings), seconds=seconds)
 
 
 def check_workload(workload: str, *, plugins: Sequence[str | Path] = (), registry: Registry | None = None) -> Verdict:
@@ -92,4 +120,4 @@ def check_probe(probe: str, *, plugins: Sequence[str | Path] = (), registry: Reg
 
 def _source(registry: Registry, kind: Kind, written: str) -> list[Finding]:
     cls = registry.load(kind, parse(written).name)
-    return source_laws(Path(inspect.getfile(cls)), cls, paper=kind == "strategy")
+    return source_laws(Path(inspect.getfile(cls)), cls, paper=kind in ("strategy", "compressor"))

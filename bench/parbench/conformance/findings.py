@@ -27,7 +27,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What all laws say of one plug-in at one world size.
 
     Attributes:
-        kind: "strategy", "workload" or "probe".
+        kind: "strategy", "compressor", "workload" or "probe".
         name: the plug-in, as the user wrote it.
         world_size: ranks it was examined in; None where there were none.
         findings: one per law.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import final
 
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Carriage, MeanCompressor, Paper
-
-_BYTES = 2
+from parbench.api import Agrees, Claims, MeanCompressor, Paper
 
 
 @final
@@ -26,6 +22,10 @@ class Fp16(MeanCompressor):
         "https://arxiv.org/abs/1902.06855",
     )
     agrees: Agrees = "on average"
+    claims: Claims = "contraction"
+    repeatable = True
+    roundoff = 2.0**-10
+    largest = 65504.0
     per = "group"
 
     def encode(self, grad_B: Tensor, key: str) -> Tensor:
@@ -34,10 +34,6 @@ class Fp16(MeanCompressor):
     def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
         return message_M.to(grad_B.dtype)
 
-    def message_bytes(self, elements: int, element_bytes: int) -> int:
+    def size(self, shape: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
         """Two bytes an element."""
-        return _BYTES * elements
-
-    def sent(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
-        """What the collective sends for all elements, at two bytes each."""
-        return channel.averaged(sum(math.prod(shape) for shape in shapes), _BYTES)
+        return math.prod(shape), 2

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import final
 
 from torch import Tensor
 
-from parbench.api import Agrees, Carriage, MeanCompressor, Paper
+from parbench.api import Agrees, Claims, MeanCompressor, Paper
 
 
 @final
@@ -23,6 +20,8 @@ class Nothing(MeanCompressor):
     )
     agrees: Agrees = "closely"
     per = "group"
+    claims: Claims = "contraction"
+    repeatable = True
     passes_through = True
 
     def encode(self, grad_B: Tensor, key: str) -> Tensor:
@@ -30,7 +29,3 @@ class Nothing(MeanCompressor):
 
     def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
         return message_M
-
-    def sent(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
-        """What the collective sends for all elements."""
-        return channel.averaged(sum(math.prod(shape) for shape in shapes), element_bytes)

@@ -10,6 +10,7 @@ from torch import nn
 from parbench.api import Collective, Compressor, Job, RankContext, all_reduced, bytes_of, carriage, planned
 from parbench.fusion import FusionRule, Gradient
 from parbench_strategies.replicated._members import members
+from parbench_strategies.replicated._momentum import momentum_of
 from parbench_strategies.replicated._optional import BYTES_OF_A_MARK
 from parbench_strategies.replicated._planning import gradient_of
 
@@ -67,6 +68,9 @@ def _groups(
         yield [tuple(p.shape) if size == p.numel() else (size,) for p, size in zip(whole, sizes, strict=True)]
 
 
-def residual_bytes(job: Job, ctx: RankContext, compressor: Compressor) -> int:
-    """Return what error feedback keeps: as much as the gradients it is for."""
-    return bytes_of(members(job)[0].values()) if compressor.feedback and ctx.world_size > 1 else 0
+def kept_bytes(job: Job, ctx: RankContext, compressor: Compressor) -> int:
+    """Return what error feedback keeps: rests, and velocities where momentum moves there; each as the gradients."""
+    if not compressor.feedback or ctx.world_size == 1:
+        return 0
+    copies = 2 if compressor.momentum_correction and momentum_of(job) else 1
+    return copies * bytes_of(members(job)[0].values())

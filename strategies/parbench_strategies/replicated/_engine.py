@@ -137,6 +137,7 @@ class Engine:
             "groups": len(self._lanes),
             "groups_started_in_backward": self._early,
             "largest_group_bytes": largest,
+            **self._exchanger.notes(),
         }
 
     # ---- in the thread of backward

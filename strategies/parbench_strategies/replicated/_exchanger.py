@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from parbench.api import Channel, Collective, Comm, Compressor, InFlight, Reduced, Stopwatch
 from parbench_strategies.replicated._feedback import Feedback
 from parbench_strategies.replicated._layout import Lane, Layout
+from parbench_strategies.replicated._screening import Screen
 
 
 @final
@@ -26,16 +27,26 @@ class Exchanger:
         compressor: of this trainer alone: it may keep state.
         comm: the ranks.
         stopwatch: told what takes how long.
+        momentum: what is compressed is gradients added up with this decay, in the optimizer's place; 0 is gradients.
     """
 
-    def __init__(self, collective: Collective, compressor: Compressor, comm: Comm, stopwatch: Stopwatch) -> None:
+    def __init__(
+        self,
+        collective: Collective,
+        compressor: Compressor,
+        comm: Comm,
+        stopwatch: Stopwatch,
+        momentum: float = 0.0,
+    ) -> None:
         self.in_place = compressor.passes_through and not compressor.feedback
         self.immediate = self.in_place and collective.immediate
         self._collective = collective
         self._compressor = compressor
         self._comm = comm
         self._stopwatch = stopwatch
+        self._momentum = momentum
         self._channel = Channel(comm, collective, stopwatch)
+        self._screen = Screen(compressor.clip, comm.world_size)
         self._feedback: Feedback | None = None
         self._lanes: Sequence[Lane] = ()
         self._on_their_way: deque[InFlight] = deque()
@@ -45,8 +56,8 @@ class Exchanger:
         """Exchange these groups from now on; nothing may be on its way."""
         self._lanes = layout.lanes
         if self._compressor.feedback:
-            rests = layout.empty_copy()
-            self._feedback = self._feedback.moved_to(rests) if self._feedback else Feedback(rests)
+            kept = Feedback(layout, self._momentum)
+            self._feedback = kept if self._feedback is None else self._feedback.moved_to(kept)
 
     def start(self, number: int) -> None:
         """Start one group, and end the one before the last: its decoding overlaps with the last one's transfer."""
@@ -56,6 +67,7 @@ class Exchanger:
             return
         lane = self._lanes[number]
         with self._stopwatch.spends("encode"):
+            self._screen.apply(lane)
             if self._feedback is not None:
                 self._feedback.add(number, lane.flat)
             grads, keys = self._given(lane)
@@ -69,6 +81,11 @@ class Exchanger:
             self._on_their_way.popleft().wait()
         while self._to_decode:
             self._decode()
+        self._compressor.step += 1
+
+    def notes(self) -> Mapping[str, int]:
+        """Return what was wrong with gradients, if anything was."""
+        return self._screen.notes()
 
     def close(self) -> None:
         """Close the collective."""

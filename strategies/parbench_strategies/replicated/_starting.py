@@ -26,12 +26,14 @@ class Axes:
         compressor: what is sent of them; of this trainer alone, since it may keep state.
         collective: how it is added up.
         overlap: whether it is while backward is at work.
+        momentum: of the optimizer, if it goes before compression.
     """
 
     fusion: FusionRule
     compressor: Compressor
     collective: Collective
     overlap: bool
+    momentum: float = 0.0
 
 
 def engine_of(job: Job, ctx: RankContext, axes: Axes, stopwatch: Stopwatch) -> Engine | None:
@@ -51,6 +53,7 @@ def engine_of(job: Job, ctx: RankContext, axes: Axes, stopwatch: Stopwatch) -> E
             ctx.comm.broadcast(tensor)
     used, optional = members(job)
     collective = axes.collective.connected(ctx.comm)
+    axes.compressor.begin(rank=ctx.rank, world_size=ctx.world_size, seed=ctx.generator.initial_seed())
     points = measured_points(collective, ctx.comm, ctx.device, trained_bytes(job)) if axes.fusion.needs_link else ()
     planner = Planner(axes.fusion, used, axes.compressor, Word(group, ctx.comm, ctx.device), points)
     return Engine(
@@ -58,7 +61,7 @@ def engine_of(job: Job, ctx: RankContext, axes: Axes, stopwatch: Stopwatch) -> E
         Optional(optional, collective, ctx),
         ctx,
         planner,
-        Exchanger(collective, axes.compressor, ctx.comm, stopwatch),
+        Exchanger(collective, axes.compressor, ctx.comm, stopwatch, axes.momentum),
         overlap=axes.overlap,
         stopwatch=stopwatch,
     )

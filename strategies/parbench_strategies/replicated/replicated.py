@@ -37,7 +37,8 @@ from parbench.fusion import FusionRule
 from parbench_strategies.collective import Native
 from parbench_strategies.compression import Nothing
 from parbench_strategies.fusion import Buckets
-from parbench_strategies.replicated._closed import residual_bytes, sent_bytes
+from parbench_strategies.replicated._closed import kept_bytes, sent_bytes
+from parbench_strategies.replicated._momentum import momentum_of, without_momentum
 from parbench_strategies.replicated._starting import Axes, engine_of
 
 
@@ -93,21 +94,36 @@ class Replicated(Strategy):
 
     def memory(self, job: Job, ctx: RankContext) -> Memory:
         """Every rank repeats everything; gradients lie in the pool alone, beside the rests of error feedback."""
-        whole = replicated_memory(job)
-        return replace(whole, gradients=whole.gradients + residual_bytes(job, ctx, self.compressor))
+        whole = replicated_memory(self._stepped(job, ctx))
+        return replace(whole, gradients=whole.gradients + kept_bytes(job, ctx, self.compressor))
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Give every rank the weights of rank 0 and start the engine; one rank has nobody to exchange with."""
-        return _ReplicatedTrainer(job, ctx, self)
+        return _ReplicatedTrainer(self._stepped(job, ctx), ctx, self, self._momentum(job, ctx))
+
+    def _momentum(self, job: Job, ctx: RankContext) -> float:
+        """Return what the compressor takes over from the optimizer."""
+        return momentum_of(job) if self.compressor.momentum_correction and ctx.world_size > 1 else 0.0
+
+    def _stepped(self, job: Job, ctx: RankContext) -> Job:
+        return without_momentum(job) if self._momentum(job, ctx) else job
 
 
 @final
 class _ReplicatedTrainer(ModelTrainer):
-    def __init__(self, job: Job, ctx: RankContext, strategy: Replicated) -> None:
+    def __init__(self, job: Job, ctx: RankContext, strategy: Replicated, momentum: float) -> None:
         super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
         self._stopwatch = Stopwatch(on=ctx.device.type == "cpu")
-        axes = Axes(strategy.fusion, copy.deepcopy(strategy.compressor), strategy.collective, strategy.overlap)
+        axes = Axes(
+            strategy.fusion, copy.deepcopy(strategy.compressor), strategy.collective, strategy.overlap, momentum
+        )
         self._engine = engine_of(job, ctx, axes, self._stopwatch)
+        self._compressed: dict[str, str | float] = {}
+        if self._engine is not None and not strategy.compressor.passes_through:
+            self._compressed["compressor"] = strategy.compressor.name
+            dense = sent_bytes(job, ctx, strategy.fusion, Nothing(), strategy.collective)
+            if dense is not None:
+                self._compressed["dense_bytes"] = float(sum(dense.values()))
 
     def step(self, batch: Batch) -> Tensor:
         self.zero_grad()
@@ -122,8 +138,10 @@ class _ReplicatedTrainer(ModelTrainer):
         return loss
 
     def notes(self) -> Mapping[str, str | int | float]:
-        """Return the plan, and where a step's exchange spends its time on this rank."""
-        return {} if self._engine is None else {**self._engine.notes(), **self._stopwatch.means()}
+        """Return the plan, what it is about, and where a step's exchange spends its time on this rank."""
+        if self._engine is None:
+            return {}
+        return {**self._engine.notes(), **self._compressed, **self._stopwatch.means()}
 
     def close(self) -> None:
         if self._engine is not None:
