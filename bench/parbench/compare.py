@@ -118,8 +118,12 @@ def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> 
 
 
 def _newest(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
-    """Return the launches of each cell by (spec_id, machine), of the software that measured it last."""
-    return {(one[-1].spec_id, one[-1].environment.fingerprint): one for one in by_cell(records)}
+    """Return the launches of each cell by (spec_id, machine), of the software that measured it last.
+
+    Cells keep the order of the records, which is that of the suite.
+    """
+    newest = {(one[-1].spec_id, one[-1].environment.fingerprint): one for one in by_cell(records)}
+    return {key: newest[key] for key in dict.fromkeys((r.spec_id, r.environment.fingerprint) for r in records)}
 
 
 def _matched(

@@ -1,6 +1,7 @@
 """Records made by hand for comparing: rounds of known length, one machine and one software unless said."""
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from parbench.metrics import timing_metrics
 from parbench.record import Agreement, Chosen, Environment, Metric, Round, RunRecord
@@ -48,7 +49,7 @@ def a_record(
     )
     timing = timing_metrics([rounds], unit="samples", units_per_sample=1, world_size=world_size) if rounds else {}
     return RunRecord(
-        id=run_id or f"20261130T1000{repeat:02d}Z-{abs(hash((strategy, world_size, sweep, repeat))) % 2**32:08x}",
+        id=run_id or f"20261130T1000{repeat:02d}Z-{crc32(repr((strategy, world_size, sweep, repeat)).encode()):08x}",
         suite="suite",
         status=status,
         reason=None if status == "complete" else "rank 1 raised",
