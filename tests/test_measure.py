@@ -39,6 +39,7 @@ class FakeSession:
         self.unsupported = unsupported
         self.period = period
         self.chosen = {}
+        self.placement = SimpleNamespace(gpus=0)
         self.killed = False
         self.ranks = SimpleNamespace(
             kind="fake", world_size=2, device_names=("cpu", "cpu"), ready_s=1.0, logs=lambda: {"log/rank0.log": "/l"}

@@ -65,6 +65,7 @@ class Measured:
     period: int = 1
     chosen: dict[str, Chosen] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    gpus: int = 0
     launch_kind: str = ""
     launch_world_size: int = 0
     interleaved_with: Sequence[str] = ()

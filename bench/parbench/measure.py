@@ -83,6 +83,7 @@ class Launch:
         for m in self._cases:
             m.chosen |= session.chosen
             m.devices = session.ranks.device_names
+            m.gpus = session.placement.gpus
             m.launch_kind = session.ranks.kind
             m.launch_world_size = session.ranks.world_size
             m.interleaved_with = [o.case.spec.strategy for o in self._cases if o is not m]

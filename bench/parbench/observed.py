@@ -41,3 +41,21 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, int]
     closed_form: dict[str, int] | None = None
     shards: tuple[str, ...] = ()
+
+
+class Flops(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of the whole model computes, counted from shapes on one rank.
+
+    Attributes:
+        samples: samples of the global batch that was counted.
+        model: operator -> FLOPs of forward and backward, as one process computes them.
+        hardware: the same with what backward computes again; equal where nothing is recomputed.
+        tf32: classes of operators ("matrix product", "convolution") that may round fp32 to TF32 on this device.
+        reason: why nothing was counted.
+    """
+
+    samples: int = 0
+    model: dict[str, int] = {}
+    hardware: dict[str, int] = {}
+    tf32: tuple[str, ...] = ()
+    reason: str | None = None

@@ -19,6 +19,7 @@ from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
 from parbench.clock import clock_for
 from parbench.comm import Comm
+from parbench.computed import step_flops
 from parbench.examine import Examination
 from parbench.facts import Inspected, StrategyFacts
 from parbench.faults import Fault, parse_fault
@@ -252,7 +253,11 @@ class Rank:
         if variant.trainer is None or variant.job is None or variant.closed is None:
             return Inspected(member=False)
         with variant.randomness:
-            return inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+            found = inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+        if self._seat.rank != 0:
+            return found
+        with Randomness(self.device):
+            return msgspec.structs.replace(found, flops=step_flops(self._builder, variant.workload, variant.spec))
 
     def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
         fault, rank = self._fault, self._seat.rank

@@ -8,12 +8,12 @@ from typing import Literal
 
 import msgspec
 
-from parbench.observed import Held, Traffic
+from parbench.observed import Flops, Held, Traffic
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 1
+SCHEMA_MINOR = 2
 
 Status = Literal["complete", "failed", "oom", "timeout", "unsupported", "interrupted"]
 Quality = Literal["measured", "estimated", "paced", "simulated", "suspect", "unavailable"]
@@ -205,6 +205,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         reason: a sentence wherever status is not "complete".
         traffic: what a step sends, beside its closed form; None where no step was inspected.
         held: what a rank keeps from step to step, likewise.
+        flops: what a step of the whole model computes; None where no step was inspected.
         precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
         notes: per rank, what is particular to it or its plan, such as its place in a mesh.
         numerics: "finite", or "nonfinite at step k".
@@ -229,6 +230,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     agreement: Agreement | None = None
     traffic: Traffic | None = None
     held: Held | None = None
+    flops: Flops | None = None
     precision: dict[str, str] = {}
     notes: tuple[dict[str, str | int | float], ...] = ()
     breakdown: dict[str, float] | None = None

@@ -15,6 +15,7 @@ from parbench.record import Agreement, Better, Chosen, Environment, Metric, Roun
 from parbench.session import RoundSamples
 from parbench.statistics import median_interval
 from parbench.store import Column
+from parbench.utilisation import flops_of, utilisation
 
 Steps = dict[str, list[int | float | str | None]]
 
@@ -54,6 +55,9 @@ def record_of(
     warnings += [*cautions(m, environment), *account_cautions(m), *link_cautions(m.case.spec.network, m.links)]
     if timing:
         metrics = judged(timing, warnings) | _other_metrics(m)
+        used, impossible = utilisation(m, metrics["step_time_s"], rounds)
+        metrics |= used
+        warnings += impossible
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -67,6 +71,7 @@ def record_of(
         metrics=metrics,
         traffic=traffic_of(m),
         held=held_of(m),
+        flops=flops_of(m),
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),

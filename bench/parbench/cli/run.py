@@ -160,6 +160,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    peak_tflops: Annotated[
+        _Text,
+        typer.Option(
+            "--peak-tflops",
+            metavar="X",
+            help="Dense peak of one device (of one rank on a CPU) in TFLOP/s, for MFU; known for common GPUs.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
     timeout: Annotated[
         _Text,
         typer.Option(
@@ -258,6 +267,7 @@ def run(
         "warmup": warmup,
         "repeats": repeats,
         "parity_steps": parity_steps,
+        "peak_tflops": peak_tflops,
         "timeout_s": timeout,
         "device": device,
         "backend": backend,
