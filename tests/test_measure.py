@@ -55,6 +55,9 @@ class FakeSession:
         self.note("add", spec.strategy)
         return FakeVariant(self, spec)
 
+    def call(self, command):
+        return []
+
     def close(self):
         self.note("close")
 

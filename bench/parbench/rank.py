@@ -34,11 +34,15 @@ from parbench.launch.messages import (
     Command,
     Done,
     Drop,
+    Energy,
     Evaluate,
     Examine,
+    Idle,
     Inspect,
     Judged,
     Leave,
+    Locate,
+    Metered,
     Parity,
     ParityDone,
     Reply,
@@ -47,7 +51,9 @@ from parbench.launch.messages import (
     StepsDone,
 )
 from parbench.loop import run_steps
+from parbench.metering import Metering
 from parbench.network.collective_rank import CollectiveRank
+from parbench.powerplan import readers
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
@@ -87,6 +93,7 @@ class Rank:
         self._groups = Groups(seat.group_timeout_s, seat.network.address if seat.network else "127.0.0.1")
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
+        self._metering = Metering(self.device)
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
 
     @property
@@ -111,6 +118,13 @@ class Rank:
                 return self._steps(command)
             case Inspect():
                 return self._inspect(command)
+            case Locate():
+                return Metered(place=self._metering.place())
+            case Idle():
+                mine = readers(command.places).get(self._seat.rank, ())
+                return Metered(readings=self._metering.idle(mine, command.seconds) if mine else ())
+            case Energy():
+                return self._energy(command)
             case Evaluate():
                 return self._evaluate(command)
             case Drop():
@@ -247,6 +261,18 @@ class Rank:
                 loss_scale=variant.job.loss_scale,
             )
         return msgspec.structs.replace(done, compile_s=self._builder.compiled_s - compiled_s)
+
+    def _energy(self, command: Energy) -> Reply:
+        if self._variants[command.variant].trainer is None:
+            return Metered(member=False)
+        mine = readers(command.places).get(self._seat.rank, ())
+        if mine:
+            self._metering.start(mine)
+        done = self._steps(Steps(variant=command.variant, first=command.first, count=command.count))
+        if not isinstance(done, StepsDone):
+            raise TypeError(f"steps were answered by {type(done).__name__}")
+        readings = self._metering.stop(done.started_s, done.started_s + done.wall_s, command.count) if mine else ()
+        return Metered(readings=readings, samples=sum(done.samples))
 
     def _inspect(self, command: Inspect) -> Reply:
         variant = self._variants[command.variant]

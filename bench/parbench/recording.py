@@ -11,6 +11,7 @@ from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.network.telling import link_cautions, link_facts
+from parbench.powered import power_cautions, power_metrics
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
 from parbench.session import RoundSamples
 from parbench.statistics import median_interval
@@ -56,8 +57,9 @@ def record_of(
     if timing:
         metrics = judged(timing, warnings) | _other_metrics(m)
         used, impossible = utilisation(m, metrics["step_time_s"], rounds)
-        metrics |= used
-        warnings += impossible
+        drawn = power_cautions(m)
+        metrics |= used | power_metrics(m, drawn)
+        warnings += [*impossible, *drawn]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -72,6 +74,7 @@ def record_of(
         traffic=traffic_of(m),
         held=held_of(m),
         flops=flops_of(m),
+        power=m.power,
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
