@@ -13,8 +13,9 @@ import psutil
 import torch
 
 from parbench import rapl
+from parbench.boardmeter import BoardMeter, GpuLost
 from parbench.energy import Sample, energy_of
-from parbench.nvml import BoardMeter, GpuLost, Nvml
+from parbench.nvml import Nvml
 from parbench.observed import Reading
 from parbench.powerplan import Place, host_here
 from parbench.requirements import powercap
@@ -97,7 +98,7 @@ class Metering:
             return [] if isinstance(found, str) else found
         if not isinstance(self._nvml, Nvml):
             return []
-        return [self._nvml.meter(one) for one in self._nvml.boards if one.bus_id == place.board]
+        return [BoardMeter(one) for one in self._nvml.boards if one.bus_id == place.board]
 
 
 def _of_device(nvml: Nvml, device: torch.device) -> Seen | str:

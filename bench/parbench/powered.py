@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from parbench.boardmeter import held_down_by_heat
 from parbench.cases import Measured
 from parbench.energy import DISAGREE, disagreement
-from parbench.nvml import held_down_by_heat
 from parbench.observed import Power, Reading
 from parbench.record import Better, Metric, Quality, Warned
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from parbench import rapl
+from parbench.boardmeter import BoardMeter
 from parbench.errors import MissingError, unknown_name
-from parbench.nvml import BoardMeter, Nvml
+from parbench.nvml import Nvml
 from parbench.visible import seen
 
 Requirement = Literal["power"]
@@ -79,4 +80,4 @@ def _boards() -> list[BoardMeter] | str:
     mine = seen(nvml.boards, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
     if isinstance(mine, str):
         return mine
-    return [nvml.meter(one.board) for one in mine] or "CUDA_VISIBLE_DEVICES shows no board"
+    return [BoardMeter(one.board) for one in mine] or "CUDA_VISIBLE_DEVICES shows no board"

@@ -15,7 +15,8 @@ import msgspec
 import torch
 
 from parbench import metering, sampler
-from parbench.nvml import GpuLost, Nvml
+from parbench.boardmeter import GpuLost
+from parbench.nvml import Nvml
 from parbench.powerplan import Place
 
 LOOK_S = 0.01
