@@ -40,6 +40,7 @@ class FakeSession:
         self.unsupported = unsupported
         self.period = period
         self.chosen = {}
+        self.placement = SimpleNamespace(gpus=0)
         self.killed = False
         self.ranks = SimpleNamespace(
             kind="fake", world_size=2, device_names=("cpu", "cpu"), ready_s=1.0, logs=lambda: {"log/rank0.log": "/l"}
@@ -54,6 +55,9 @@ class FakeSession:
     def add(self, spec, *, refuse=True):
         self.note("add", spec.strategy)
         return FakeVariant(self, spec)
+
+    def call(self, command):
+        return []
 
     def close(self):
         self.note("close")

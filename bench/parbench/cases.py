@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.network.probe_link import LinkReport
+from parbench.observed import Power
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -56,6 +57,7 @@ class Measured:
     held_out: Judged | None = None
     judged: RoundSamples | None = None
     inspected: tuple[Inspected, ...] = ()
+    power: Power | None = None
     shards: tuple[str, ...] = ()
     compile_s: float | None = None
     startup_s: float | None = None
@@ -65,6 +67,7 @@ class Measured:
     period: int = 1
     chosen: dict[str, Chosen] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    gpus: int = 0
     launch_kind: str = ""
     launch_world_size: int = 0
     interleaved_with: Sequence[str] = ()

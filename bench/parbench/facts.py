@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from parbench.observed import Flops
 from parbench.record import Agrees
 
 
@@ -103,6 +104,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         memory: the closed form of the same, and of gradients; None where the strategy says nothing.
         types: class of operators -> floating-point types it computed in.
         notes: what is particular to this rank.
+        flops: what a step of the whole model computes; rank 0 counts.
     """
 
     member: bool = True
@@ -117,3 +119,4 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: dict[str, int] | None = None
     types: dict[str, str] = {}
     notes: dict[str, str | int | float] = {}
+    flops: Flops | None = None

@@ -62,6 +62,7 @@ def run_steps(
         probe.start(ctx)
     ctx.comm.barrier()
     clock.start()
+    began_s = time.perf_counter()
     for step in range(first, first + count):
         progress.step = step
         injected = fault(step)
@@ -89,6 +90,7 @@ def run_steps(
         samples=tuple(samples),
         wall_s=wall_s,
         drain_s=drain_s,
+        started_s=began_s,
         series=tuple(series for probe in probes for series in probe.stop()),
     )
 

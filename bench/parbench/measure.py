@@ -23,6 +23,7 @@ from parbench.pace import (
     warm_up_of,
     warm_up_steps,
 )
+from parbench.powering import Meters, find_meters, measure_power
 from parbench.record import Status
 from parbench.session import RoundSamples, Session, Variant
 
@@ -52,6 +53,7 @@ class Launch:
         self._on_round = on_round
         self._variants: dict[int, Variant] = {}
         self._current: Measured | None = None
+        self._meters = Meters(reason="the run ended before power was read")
         self.too_large = False
 
     def run(self) -> list[Measured]:
@@ -66,6 +68,7 @@ class Launch:
         try:
             session = self._open()
             self._describe(session)
+            self._meters = find_meters(session.call)
             self._measure(session)
         except (RankLost, RanksStuck) as error:
             return self._broken(session, error)
@@ -90,6 +93,7 @@ class Launch:
         for m in self._cases:
             m.chosen |= session.chosen
             m.devices = session.ranks.device_names
+            m.gpus = session.placement.gpus
             m.launch_kind = session.ranks.kind
             m.launch_world_size = session.ranks.world_size
             m.interleaved_with = [o.case.spec.strategy for o in self._cases if o is not m]
@@ -104,7 +108,8 @@ class Launch:
                 m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
         self._warm_up(session)
         self._rounds()
-        self._inspect(session)
+        self._aside(session, "energy", self._power)
+        self._aside(session, "inspection", self._inspect)
 
     def _build(self, session: Session, m: Measured) -> None:
         variant = session.add(m.case.spec, refuse=False)
@@ -156,16 +161,27 @@ class Launch:
                 self._judge(m, done)
                 self._on_round(m)
 
-    def _inspect(self, session: Session) -> None:
+    def _power(self, m: Measured) -> None:
+        m.power = measure_power(self._meters, self._variant(m), m.rounds)
+
+    def _inspect(self, m: Measured) -> None:
+        m.inspected = self._variant(m).inspect()
+
+    def _aside(self, session: Session, name: str, do: Callable[[Measured], None]) -> None:
+        """Look at every case once more, when all that is timed is done."""
         for m in self._alive():
-            self._enter(m, "inspection")
+            if m.teardown is not None:
+                return
+            self._enter(m, name)
             try:
-                m.inspected = self._variant(m).inspect()
+                do(m)
             except (RankLost, RanksStuck) as error:  # what was measured before stays true
+                if "GpuLost" in error.failure.message:
+                    raise  # but not where the device itself has gone
                 self._keep(error.logs)
                 session.kill()
                 for other in self._alive():
-                    other.teardown = f"in the inspection of {m.case.spec.strategy}: {error}"
+                    other.teardown = f"in the {name} of {m.case.spec.strategy}: {error}"
                 return
 
     def _judge(self, m: Measured, last: RoundSamples) -> None:

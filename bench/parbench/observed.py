@@ -41,3 +41,97 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, int]
     closed_form: dict[str, int] | None = None
     shards: tuple[str, ...] = ()
+
+
+class Flops(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of the whole model computes, counted from shapes on one rank.
+
+    Attributes:
+        samples: samples of the global batch that was counted.
+        model: operator -> FLOPs of forward and backward, as one process computes them.
+        hardware: the same with what backward computes again; equal where nothing is recomputed.
+        tf32: classes of operators ("matrix product", "convolution") that may round fp32 to TF32 on this device.
+        reason: why nothing was counted.
+    """
+
+    samples: int = 0
+    model: dict[str, int] = {}
+    hardware: dict[str, int] = {}
+    tf32: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one meter of power read over a block of steps of one variant; one per board and host.
+
+    Attributes:
+        host: which host, by number.
+        name: of what is measured, such as "NVIDIA H200" or "package-0".
+        id: a hash of the board's UUID; the domain of a CPU.
+        index: the driver's number of the board; None for a CPU.
+        scope: what the number is about: "GPU board", "GPU module (CPU and GPU)" or "CPU package".
+        energy_j: over the window; None where `reason` says why.
+        source: "counter" (the difference of the energy counter) or "integral" (of polled power).
+        counter_j: by the counter, where there is one.
+        integral_j: by the integral of power, where that can be read.
+        window_s: length of the window, barrier to drained.
+        steps: training steps in it.
+        readings: times the meter was read.
+        missed: fraction of the window in which it could not be.
+        field: which power was read: "instant", "average" (over a second) or "none".
+        period_s: how often the source's value changes.
+        idle_w: power before any rank had built anything, measured apart.
+        limit_w: the power limit.
+        default_limit_w: the limit it leaves the factory with.
+        clocks_mhz: of the multiprocessors, the lowest and the highest in the window.
+        most_clock_mhz: the highest they can have.
+        temperatures_c: before and after.
+        throttled: why clocks were held down meanwhile, as the driver says.
+        others: processes on the board that are none of the ranks'; None where it does not tell.
+        used_bytes: memory in use on the board, by whomever.
+        slice: whether the ranks have a part (MIG) of the board only, whose power is that of the whole.
+        estimated: why the number is not exact, such as a window that is short for the meter.
+        reason: why there is no number.
+    """
+
+    host: int = 0
+    name: str
+    id: str
+    index: int | None = None
+    scope: str
+    energy_j: float | None = None
+    source: str = ""
+    counter_j: float | None = None
+    integral_j: float | None = None
+    window_s: float = 0.0
+    steps: int = 0
+    readings: int = 0
+    missed: float = 0.0
+    field: str = "none"
+    period_s: float | None = None
+    idle_w: float | None = None
+    limit_w: float | None = None
+    default_limit_w: float | None = None
+    clocks_mhz: tuple[int, ...] = ()
+    most_clock_mhz: int | None = None
+    temperatures_c: tuple[int, ...] = ()
+    throttled: tuple[str, ...] = ()
+    others: int | None = None
+    used_bytes: int | None = None
+    slice: bool = False
+    estimated: str | None = None
+    reason: str | None = None
+
+
+class Power(msgspec.Struct, frozen=True, kw_only=True):
+    """What the meters of power read while one variant stepped alone.
+
+    Attributes:
+        boards: one reading per meter: GPUs where the ranks compute on them, CPU packages else; never one per rank.
+        samples: samples of the global batches in the window.
+        reason: why nothing was read.
+    """
+
+    boards: tuple[Reading, ...] = ()
+    samples: int = 0
+    reason: str | None = None

@@ -19,6 +19,7 @@ from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
 from parbench.clock import clock_for
 from parbench.comm import Comm
+from parbench.computed import step_flops
 from parbench.examine import Examination
 from parbench.facts import Inspected, StrategyFacts
 from parbench.faults import Fault, parse_fault
@@ -33,11 +34,15 @@ from parbench.launch.messages import (
     Command,
     Done,
     Drop,
+    Energy,
     Evaluate,
     Examine,
+    Idle,
     Inspect,
     Judged,
     Leave,
+    Locate,
+    Metered,
     Parity,
     ParityDone,
     Reply,
@@ -46,7 +51,9 @@ from parbench.launch.messages import (
     StepsDone,
 )
 from parbench.loop import run_steps
+from parbench.metering import Metering
 from parbench.network.collective_rank import CollectiveRank
+from parbench.powerplan import readers
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
@@ -86,6 +93,7 @@ class Rank:
         self._groups = _groups(seat)
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
+        self._metering = Metering(self.device)
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
         # Torch and all that a rank starts with stays: looking through it takes tenths of a second, in a forked process
         # more (every object is copied when it is looked at).
@@ -113,6 +121,13 @@ class Rank:
                 return self._steps(command)
             case Inspect():
                 return self._inspect(command)
+            case Locate():
+                return Metered(place=self._metering.place())
+            case Idle():
+                mine = readers(command.places).get(self._seat.rank, ())
+                return Metered(readings=self._metering.idle(mine, command.seconds) if mine else ())
+            case Energy():
+                return self._energy(command)
             case Evaluate():
                 return self._evaluate(command)
             case Drop():
@@ -248,12 +263,28 @@ class Rank:
             )
         return msgspec.structs.replace(done, compile_s=self._builder.compiled_s - compiled_s)
 
+    def _energy(self, command: Energy) -> Reply:
+        if self._variants[command.variant].trainer is None:
+            return Metered(member=False)
+        mine = readers(command.places).get(self._seat.rank, ())
+        if mine:
+            self._metering.start(mine)
+        done = self._steps(Steps(variant=command.variant, first=command.first, count=command.count))
+        if not isinstance(done, StepsDone):
+            raise TypeError(f"steps were answered by {type(done).__name__}")
+        readings = self._metering.stop(done.started_s, done.started_s + done.wall_s, command.count) if mine else ()
+        return Metered(readings=readings, samples=sum(done.samples))
+
     def _inspect(self, command: Inspect) -> Reply:
         variant = self._variants[command.variant]
         if variant.trainer is None or variant.job is None or variant.closed is None:
             return Inspected(member=False)
         with variant.randomness:
-            return inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+            found = inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+        if self._seat.rank != 0:
+            return found
+        with Randomness(self.device):
+            return msgspec.structs.replace(found, flops=step_flops(self._builder, variant.workload, variant.spec))
 
     def _fault_of(self, strategy: str) -> Callable[[int], Fault | None]:
         fault, rank = self._fault, self._seat.rank

@@ -8,12 +8,12 @@ from typing import Literal
 
 import msgspec
 
-from parbench.observed import Held, Traffic
+from parbench.observed import Flops, Held, Power, Traffic
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 1
+SCHEMA_MINOR = 2
 
 Status = Literal["complete", "failed", "oom", "timeout", "unsupported", "interrupted"]
 Quality = Literal["measured", "estimated", "paced", "simulated", "suspect", "unavailable"]
@@ -205,6 +205,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         reason: a sentence wherever status is not "complete".
         traffic: what a step sends, beside its closed form; None where no step was inspected.
         held: what a rank keeps from step to step, likewise.
+        flops: what a step of the whole model computes; None where no step was inspected.
+        power: what meters of power read while it stepped alone; None where it did not get that far.
         precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
         notes: per rank, what is particular to it or its plan, such as its place in a mesh.
         numerics: "finite", or "nonfinite at step k".
@@ -229,6 +231,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     agreement: Agreement | None = None
     traffic: Traffic | None = None
     held: Held | None = None
+    flops: Flops | None = None
+    power: Power | None = None
     precision: dict[str, str] = {}
     notes: tuple[dict[str, str | int | float], ...] = ()
     breakdown: dict[str, float] | None = None
@@ -254,4 +258,5 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
             and self.agreement.declared in ("exactly", "closely")
             and time is not None
             and time.quality not in ("suspect", "unavailable")
+            and all(one.code != "mixed_gpus" for one in self.warnings)
         )

@@ -12,10 +12,12 @@ from parbench.compression_account import compression_cautions, compression_metri
 from parbench.launch.messages import StepsDone
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.network.telling import link_cautions, link_facts
+from parbench.powered import power_cautions, power_metrics
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
 from parbench.session import RoundSamples
 from parbench.statistics import median_interval
 from parbench.store import Column
+from parbench.utilisation import flops_of, utilisation
 
 Steps = dict[str, list[int | float | str | None]]
 
@@ -60,6 +62,10 @@ def record_of(
     ]
     if timing:
         metrics = judged(timing, warnings) | _other_metrics(m)
+        used, impossible = utilisation(m, metrics["step_time_s"], rounds)
+        drawn = power_cautions(m)
+        metrics |= used | power_metrics(m, drawn)
+        warnings += [*impossible, *drawn]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -73,6 +79,8 @@ def record_of(
         metrics=metrics,
         traffic=traffic_of(m),
         held=held_of(m),
+        flops=flops_of(m),
+        power=m.power,
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),

@@ -25,10 +25,14 @@ from parbench.launch.messages import (
     Build,
     Built,
     Drop,
+    Energy,
     Evaluate,
     Examine,
+    Idle,
     Inspect,
     Judged,
+    Locate,
+    Metered,
     Parity,
     ParityDone,
     Reply,
@@ -40,6 +44,7 @@ from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.network.admission import admitted, linked
 from parbench.network.build import Links
+from parbench.powerplan import Place
 from parbench.record import Agreement, Agrees, Chosen
 from parbench.registry import Registry
 from parbench.resolve import resolve
@@ -167,6 +172,19 @@ class Variant:
         self._check()
         replies = self._session.call(Inspect(variant=self._number))
         return tuple(r for r in replies if isinstance(r, Inspected) and r.member)
+
+    def energy(self, steps: int, places: Sequence[Place]) -> tuple[Metered, ...]:
+        """Take `steps` steps and return what each member rank read of the power of that, where it reads for its host.
+
+        Args:
+            steps: how many; short windows give estimates.
+            places: where all ranks of the session are, as they answered `Locate`.
+        """
+        self._check(steps)
+        mine = tuple(places[: self.spec.world_size])
+        replies = self._session.call(Energy(variant=self._number, first=self.steps_taken, count=steps, places=mine))
+        self.steps_taken += steps
+        return tuple(r for r in replies if isinstance(r, Metered) and r.member)
 
     def held_out(self) -> Judged:
         """Return loss and accuracy of the present weights on held-out data, or why there are none."""
@@ -305,7 +323,9 @@ class Session:
                 f"use Session(world_size={wanted})"
             )
 
-    def call(self, command: Build | Examine | Parity | Steps | Inspect | Evaluate | Drop) -> list[Reply]:
+    def call(
+        self, command: Build | Examine | Parity | Steps | Inspect | Locate | Idle | Energy | Evaluate | Drop
+    ) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""
         if self._closed:
             raise UsageError("the session is closed; open a new one")

@@ -39,6 +39,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         repeats: fresh launches of the cell.
         seed: seed of weights and batches.
         threads: compute threads per rank.
+        peak_tflops: dense peak of one device in 10^12 FLOPs per second; None takes the table's, where it is listed.
         probes: meters to run in the timed rounds, such as "contention".
         network: links between the ranks, such as "100mbit" or "two-racks(rate=1gbit, oversubscription=4)"; None leaves
             them as they are.
@@ -64,14 +65,15 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repeats: Annotated[int, msgspec.Meta(ge=1, le=10**4)] = 1
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    peak_tflops: Annotated[float, msgspec.Meta(gt=0, le=10**9)] | None = None
     probes: tuple[str, ...] = ()
     network: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
     data_hash: str | None = None
 
 
-# What decides when a run is ended or how often it is repeated does not change what it measures.
-_NOT_IDENTITY = ("repeats", "timeout_s")
+# When a run is ended, how often it is repeated and what it is held against do not change what it measures.
+_NOT_IDENTITY = ("repeats", "timeout_s", "peak_tflops")
 
 
 def canonical(spec: RunSpec) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from parbench import requirements
 from parbench.campaign import Campaign, Outcome
 from parbench.errors import ParbenchError, StoreError, UsageError
 from parbench.events import Listener, silent
@@ -74,6 +75,8 @@ def run_sweep(
     registry: Registry,
     fresh: bool = False,
     listener: Listener = silent,
+    require: Sequence[str] = (),
+    exclusive: bool = False,
 ) -> Outcome:
     """Measure every cell of `suite`; failures become records and the sweep goes on.
 
@@ -83,6 +86,8 @@ def run_sweep(
         registry: where names are looked up.
         fresh: do not take up a sweep that was cut short.
         listener: told about progress.
+        require: what must be measurable, or nothing is started: "power".
+        exclusive: start nothing where other processes compute on the GPUs.
 
     Raises:
         UsageError: something asked for cannot be meant; nothing was started.
@@ -97,7 +102,8 @@ def run_sweep(
     with StopRequest() as stop:
         begin_forkserver()
         try:
-            suite, _ = _settled(suite, registry)
+            suite, machine = _settled(suite, registry)
+            requirements.check(require, exclusive, _devices(suite, machine))
             Store(out).probe()
             links = survey(suite.specs, stop)
         except ParbenchError:
@@ -119,6 +125,10 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         shaped = admitted(spec.network, spec.world_size, spec.backend)
         place(spec.device, linked(spec.backend, shaped is not None), spec.world_size, machine)
     return suite, machine
+
+
+def _devices(suite: Suite, machine: Machine) -> list[str]:
+    return [place(spec.device, spec.backend, spec.world_size, machine).device for spec in suite.specs]
 
 
 def _check_memory(world_size: int) -> None:

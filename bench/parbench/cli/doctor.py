@@ -77,18 +77,26 @@ def _machine() -> Iterator[_Check]:
 
 
 def _rights(out: Path) -> Iterator[_Check]:
-    import ctypes
     import shutil
+
+    from parbench import rapl
+    from parbench.nvml import Nvml
+    from parbench.requirements import powercap
 
     root, ip = hasattr(os, "geteuid") and os.geteuid() == 0, shutil.which("ip") is not None
     lacking = " and ".join(what for what, there in (("root", root), ("the program ip (iproute2)", ip)) if not there)
     value = f"root: {'yes' if root else 'no'}, ip netns: {'yes' if ip else 'no'}"
     yield "network lab", value, f"slowed-down links: they need {lacking}" if lacking else None
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-        yield "NVML", "yes", None
-    except OSError:
-        yield "NVML", "no", "power and energy of GPUs: there is no NVML library (it comes with NVIDIA's driver)"
+    nvml = Nvml.open()
+    if isinstance(nvml, str):
+        yield "NVML", "no", f"power and energy of GPUs: {nvml}"
+    else:
+        yield "NVML", f"{len(nvml.boards)} boards", None
+    packages = rapl.packages(powercap())
+    if isinstance(packages, str):
+        yield "RAPL", "no", f"energy of CPUs: {packages}"
+    else:
+        yield "RAPL", ", ".join(one.name for one in packages), None
     nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
     yield "results", str(out), None if writable else f"storing results: {nearest} cannot be written to; use -o DIR"

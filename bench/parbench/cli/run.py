@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -160,6 +160,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    peak_tflops: Annotated[
+        _Text,
+        typer.Option(
+            "--peak-tflops",
+            metavar="X",
+            help="Dense peak of one device (of one rank on a CPU) in TFLOP/s, for MFU; known for common GPUs.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
     timeout: Annotated[
         _Text,
         typer.Option(
@@ -177,6 +186,24 @@ def run(
         _Text,
         typer.Option("--backend", metavar="auto|gloo|nccl", help="What moves tensors.", rich_help_panel=_WHERE),
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="power",
+            help="Start nothing (exit code 3) where power and energy cannot be read.",
+            rich_help_panel=_HOW,
+            show_default=False,
+        ),
+    ] = None,
+    exclusive: Annotated[
+        bool,
+        typer.Option(
+            "--exclusive",
+            help="Start nothing (exit code 3) where other processes compute on the GPUs.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = False,
     threads: Annotated[
         _Text,
         typer.Option("--threads", metavar="N", help="Compute threads per rank.", rich_help_panel=_WHERE),
@@ -258,6 +285,7 @@ def run(
         "warmup": warmup,
         "repeats": repeats,
         "parity_steps": parity_steps,
+        "peak_tflops": peak_tflops,
         "timeout_s": timeout,
         "device": device,
         "backend": backend,
@@ -268,11 +296,27 @@ def run(
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
     suite = suite_of(what, changes, suite_name)
-    _start(suite, plugin or [], out, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    demands = Demands(require=tuple(require or ()), exclusive=exclusive)
+    _start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+
+
+class Demands(NamedTuple):
+    """What must be there before anything starts."""
+
+    require: tuple[str, ...]
+    exclusive: bool
 
 
 def _start(
-    suite: Suite, plugins: Sequence[Path], out: Path, *, fresh: bool, as_json: bool, dry_run: bool, strict: bool
+    suite: Suite,
+    plugins: Sequence[Path],
+    out: Path,
+    demands: Demands,
+    *,
+    fresh: bool,
+    as_json: bool,
+    dry_run: bool,
+    strict: bool,
 ) -> None:
     from parbench.cli.progress import LiveProgress
     from parbench.registry import Registry
@@ -285,7 +329,15 @@ def _start(
     from parbench.sweep import run_sweep
 
     with LiveProgress() as progress:
-        outcome = run_sweep(suite, out=out, registry=registry, fresh=fresh, listener=progress)
+        outcome = run_sweep(
+            suite,
+            out=out,
+            registry=registry,
+            fresh=fresh,
+            listener=progress,
+            require=demands.require,
+            exclusive=demands.exclusive,
+        )
     if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
         raise typer.Exit(outcome.exit_code)
     raise typer.Exit(_report(outcome, as_json=as_json, strict=strict))

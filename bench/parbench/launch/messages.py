@@ -6,6 +6,8 @@ import msgspec
 
 from parbench.facts import Inspected, ParityFacts, StrategyFacts
 from parbench.network.seat import NetworkSeat
+from parbench.observed import Reading
+from parbench.powerplan import Place
 from parbench.record import Agrees, Series
 from parbench.spec import RunSpec
 
@@ -59,6 +61,26 @@ class Inspect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     variant: int
 
 
+class Locate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say which board this rank computes on, and whether power can be read."""
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Do nothing for a while, and read the power of that."""
+
+    places: tuple[Place, ...]
+    seconds: float
+
+
+class Energy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Train the variant for `count` steps, from step number `first`, and read the energy of that."""
+
+    variant: int
+    first: int
+    count: int
+    places: tuple[Place, ...]
+
+
 class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Judge the variant's weights on held-out data."""
 
@@ -110,7 +132,9 @@ class Examine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     world_size: int
 
 
-Command = Build | Collectives | Examine | Parity | Steps | Inspect | Evaluate | Drop | Clear | Leave
+Command = (
+    Build | Collectives | Examine | Parity | Steps | Inspect | Locate | Idle | Energy | Evaluate | Drop | Clear | Leave
+)
 
 # ---- replies: one per rank and command
 
@@ -144,7 +168,10 @@ class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Raw samples of one round on one rank; a rank outside the variant has none."""
+    """Raw samples of one round on one rank; a rank outside the variant has none.
+
+    `started_s` is when it left the barrier, on the clock that all processes of a machine share.
+    """
 
     seconds: tuple[float, ...] = ()
     losses: tuple[float | None, ...] = ()
@@ -154,6 +181,23 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     drain_s: float = 0.0
     compile_s: float = 0.0
     series: tuple[Series, ...] = ()
+    started_s: float = 0.0
+    member: bool = True
+
+
+class Metered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Where a rank is, and what it read of the boards that it reads for its host.
+
+    Attributes:
+        place: answers `Locate`.
+        readings: answers `Idle` and `Energy`; a rank that reads for nobody has none.
+        samples: of the global batches in the window.
+        member: whether the rank took part.
+    """
+
+    place: Place | None = None
+    readings: tuple[Reading, ...] = ()
+    samples: int = 0
     member: bool = True
 
 
@@ -195,7 +239,19 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Reply = Ready | Built | CollectivesDone | StrategyFacts | ParityDone | StepsDone | Inspected | Judged | Done | Raised
+Reply = (
+    Ready
+    | Built
+    | CollectivesDone
+    | StrategyFacts
+    | ParityDone
+    | StepsDone
+    | Metered
+    | Inspected
+    | Judged
+    | Done
+    | Raised
+)
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
