@@ -14,7 +14,7 @@ import torch
 
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
-from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, decoded, uncompressed
+from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out, sent_by
 from parbench.comm import Comm, Handle
@@ -62,6 +62,7 @@ __all__ = [
     "Round",
     "RoundsCompressor",
     "Series",
+    "Shape",
     "SocketRing",
     "Stopwatch",
     "Strategy",

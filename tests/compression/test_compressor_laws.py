@@ -27,6 +27,8 @@ VARIANTS = [
     "count_sketch(per=group)",
     "threshold(value=2.5)",
     "dgc(ratio=0.01, warmup_steps=2)",
+    "lgc(dense_steps=1, train_steps=1)",
+    "lgc(dense_steps=0, train_steps=1, form=server)",
 ]
 PLANTED = Path(__file__).parent / "planted_compressor.py"
 

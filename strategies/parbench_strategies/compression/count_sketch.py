@@ -11,7 +11,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, decoded
+from parbench.api import Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, Shape, decoded
 from parbench_strategies.compression._draws import lasting
 from parbench_strategies.compression._hashing import Hashing
 from parbench_strategies.compression._ratio import checked_ratio, kept
@@ -47,7 +47,7 @@ class CountSketch(RoundsCompressor):
             raise ValueError(f"rows is the number of hash functions, from 1 to 64, got {rows}")
         self.rows, self.width, self.per = rows, checked_ratio(width), per
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         cells, values = self._sizes(math.prod(shape))
         return 4 * cells + element_bytes * values < math.prod(shape) * element_bytes
 
@@ -64,7 +64,7 @@ class CountSketch(RoundsCompressor):
         values = [partial(placed, places_K=places, like_B=grad) for places, grad in zip(found, grads, strict=True)]
         return lambda: decoded(values, averaging(), owns)
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
         cells, values = zip(*(self._sizes(math.prod(shape)) for shape in shapes), strict=True)
         return channel.together(channel.averaged(sum(cells), 4), channel.averaged(sum(values), element_bytes))
 

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed, unpacked
 from parbench_strategies.compression._draws import own
 
@@ -46,7 +46,7 @@ class Natural(GatherCompressor):
         values_N = torch.where(unpacked(negative, grad_B.numel()), -values_N, values_N)
         return values_N.to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """A byte of exponent and a bit of sign for every element."""
         elements = math.prod(shape)
         return elements + bytes_of_bits(elements)

@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, decoded
+from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, Shape, decoded
 from parbench_strategies.compression._bases import Bases, product
 from parbench_strategies.compression._draws import shared
 
@@ -43,7 +43,7 @@ class PowerSgd(RoundsCompressor):
         self.columns = rank  # `rank` itself is who this process is
         self._bases = Bases(keep=warm_start)
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         if len(shape) < 2 or self.columns > min(shape[0], math.prod(shape[1:])):
             return False
         return 4 * self.columns * (shape[0] + math.prod(shape[1:])) < math.prod(shape) * element_bytes
@@ -64,7 +64,7 @@ class PowerSgd(RoundsCompressor):
 
         return finish
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
         rows = sum(self.columns * shape[0] for shape in shapes)
         columns = sum(self.columns * math.prod(shape[1:]) for shape in shapes)
         return channel.together(channel.averaged(rows, 4), channel.averaged(columns, 4))

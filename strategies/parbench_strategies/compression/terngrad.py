@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed, unpacked
 from parbench_strategies.compression._draws import own
 
@@ -56,6 +56,6 @@ class TernGrad(GatherCompressor):
         values_N = torch.where(unpacked(negative, grad_B.numel()), -values_N, values_N)
         return values_N.to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """Whether it is nothing and its sign, a bit each, and the scale."""
         return 2 * bytes_of_bits(math.prod(shape)) + _SCALE_BYTES
