@@ -39,7 +39,7 @@ class BlockProjection(GatherCompressor):
     feedback = True
     per = "group"
 
-    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 20) -> None:
+    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 10) -> None:
         if not 1 <= sparsity <= measurements <= block <= 4096:
             raise ValueError(
                 f"1 <= sparsity <= measurements <= block <= 4096 must hold, got {sparsity}, {measurements}, {block}"

@@ -46,6 +46,7 @@ class CountSketch(RoundsCompressor):
         if not 1 <= rows <= 64:
             raise ValueError(f"rows is the number of hash functions, from 1 to 64, got {rows}")
         self.rows, self.width, self.per = rows, checked_ratio(width), per
+        self._hashings: dict[str, Hashing] = {}
 
     def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         cells, values = self._sizes(math.prod(shape))
@@ -69,9 +70,11 @@ class CountSketch(RoundsCompressor):
         return channel.together(channel.averaged(sum(cells), 4), channel.averaged(sum(values), element_bytes))
 
     def _sizes(self, elements: int) -> tuple[int, int]:
-        """Return the cells of a sketch, and how many values follow."""
-        return self.rows * kept(elements, self.width), kept(elements, self.ratio)
+        return self.rows * kept(elements, self.width), kept(elements, self.ratio)  # cells of a sketch, values
 
     def _hashing(self, grad_B: Tensor, key: str) -> Hashing:
-        draws = lasting(self, key, torch.device("cpu"))
-        return Hashing(grad_B.numel(), self.rows, kept(grad_B.numel(), self.width), draws, grad_B.device)
+        place = f"{key}/{grad_B.numel()}"  # functions of as many elements, made once
+        if place not in self._hashings:
+            sizes = grad_B.numel(), self.rows, self._sizes(grad_B.numel())[0]
+            self._hashings[place] = Hashing(*sizes, lasting(self, key, torch.device("cpu")), grad_B.device)
+        return self._hashings[place]

@@ -12,6 +12,7 @@ from torch import Tensor
 from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed, unpacked
 from parbench_strategies.compression._draws import own
+from parbench_strategies.compression._signs import signed
 
 _SCALE_BYTES = 4
 
@@ -52,9 +53,8 @@ class TernGrad(GatherCompressor):
 
     def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
         some, negative, scale = message
-        values_N = unpacked(some, grad_B.numel()).to(scale.dtype) * scale
-        values_N = torch.where(unpacked(negative, grad_B.numel()), -values_N, values_N)
-        return values_N.to(grad_B.dtype).view(grad_B.shape)
+        values_B = signed(negative, -scale, scale, grad_B)
+        return values_B.mul_(unpacked(some, grad_B.numel()).view(grad_B.shape))
 
     def length(self, shape: Shape, element_bytes: int) -> int:
         """Whether it is nothing and its sign, a bit each, and the scale."""
