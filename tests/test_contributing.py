@@ -20,7 +20,7 @@ COMMANDS = [
 
 def test_there_is_one_of_each_kind():
     bases = [re.search(r"\nclass \w+\((\w+)\):", body)[1] for body in FILES.values()]
-    assert bases == ["Strategy", "Workload", "Probe"]
+    assert bases == ["Strategy", "GatherCompressor", "Workload", "Probe"]
     assert len(COMMANDS) == 6
 
 
