@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, Shape, decoded
-from parbench_strategies.compression._bases import Bases, product
+from parbench_strategies.compression._bases import Bases, orthonormal, product
 from parbench_strategies.compression._draws import shared
 
 
@@ -50,9 +50,9 @@ class PowerSgd(RoundsCompressor):
 
     def exchange(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
         matrices = [grad.reshape(grad.shape[0], -1).float() for grad in grads]
-        bases = [self._bases.of(key, self._drawn(key, m)) for key, m in zip(keys, matrices, strict=True)]
+        bases = [self._bases.of(key, partial(self._drawn, key, m)) for key, m in zip(keys, matrices, strict=True)]
         thin = channel.mean([m @ basis for m, basis in zip(matrices, bases, strict=True)])
-        spans = [torch.linalg.qr(p).Q for p in thin]
+        spans = [orthonormal(p) for p in thin]
         owns = [m.T @ p for m, p in zip(matrices, spans, strict=True)]
         averaging = channel.start_mean(owns)
 
