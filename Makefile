@@ -41,7 +41,7 @@ quiet: $(READY) ## what shaped links and the bench reach, on a machine on which 
 	$(BIN)/python -m pytest -q -s -m quiet
 
 compressors: $(READY) ## docs/compression.md: what every compressor takes, saves and loses (half an hour, on an idle machine)
-	$(BIN)/python tests/benchmarks/compressor_document.py
+	$(BIN)/python tests/compressor_document.py
 
 agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
 	-$(BIN)/parbench run docs/agreement.toml

@@ -14,7 +14,7 @@ import scipy.stats
 from parbench import RunSpec, Session
 from parbench.registry import Registry
 
-STEPS = 200
+STEPS = 100
 WORKLOADS = (("digits", "small"),)
 LEFT_OUT = ("none",)
 

@@ -1,6 +1,6 @@
 """Writes the tables of docs/compression.md: the rest of the page stays as it is.
 
-python tests/benchmarks/compressor_document.py [costs|losses]
+python tests/compressor_document.py [costs|losses]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import compressor_table
 import compressor_training
 
-PAGE = Path(__file__).parents[2] / "docs" / "compression.md"
+PAGE = Path(__file__).parents[1] / "docs" / "compression.md"
 MAKERS = {"costs": compressor_table.main, "losses": compressor_training.main}
 
 
