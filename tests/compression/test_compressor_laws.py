@@ -37,7 +37,12 @@ def broken(name, world_size=3, **kwargs):
     return {finding.law for finding in check_compressor(name, world_size, **kwargs).broken}
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = ("block_projection", "count_sketch", "wangni")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in NAMES]
+)
 def test_compressor(name):
     assert broken(name, registry=REGISTRY) == set()
 
