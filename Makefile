@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance quiet agreement gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance quiet compressors agreement gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -39,6 +39,9 @@ conformance: $(READY) ## everything through every law at every world size, and t
 
 quiet: $(READY) ## what shaped links and the bench reach, on a machine on which nothing else runs
 	$(BIN)/python -m pytest -q -s -m quiet
+
+compressors: $(READY) ## docs/compression.md: what every compressor takes, saves and loses (half an hour, on an idle machine)
+	$(BIN)/python tests/compressor_document.py
 
 agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
 	-$(BIN)/parbench run docs/agreement.toml

@@ -20,8 +20,8 @@ COMMANDS = [
 
 def test_there_is_one_of_each_kind():
     bases = [re.search(r"\nclass \w+\((\w+)\):", body)[1] for body in FILES.values()]
-    assert bases == ["Strategy", "Workload", "Probe"]
-    assert len(COMMANDS) == 6
+    assert bases == ["Strategy", "GatherCompressor", "Workload", "Probe"]
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.parametrize("command", COMMANDS)

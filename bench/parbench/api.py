@@ -15,7 +15,7 @@ import torch
 from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
-from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, decoded, uncompressed
+from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds
 from parbench.comm import Comm, Handle
@@ -63,6 +63,7 @@ __all__ = [
     "Round",
     "RoundsCompressor",
     "Series",
+    "Shape",
     "SocketRing",
     "Stopwatch",
     "Strategy",

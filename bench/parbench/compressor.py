@@ -74,7 +74,7 @@ class Compressor(abc.ABC):
     name: ClassVar[str]
     paper: ClassVar[Paper]
     agrees: Agrees = "differently"
-    linear: ClassVar[bool]
+    linear: bool
     feedback: bool = False
     claims: Claims = "nothing"
     repeatable: bool = False

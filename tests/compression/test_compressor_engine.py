@@ -90,6 +90,23 @@ def test_numbers_whose_sum_is_not_finite_are_left_alone():
     assert exchanger.notes() == {}
 
 
+@pytest.mark.parametrize("name", ["csc(chunk=30, ratio=0.25)", "topk(ratio=0.1)", "topk(ratio=0.1, per=group)"])
+def test_what_is_left_of_a_channels_last_gradient_stays_at_its_place(name):
+    """Each element is given once: it is sent sooner or later, and nothing else is."""
+    weight = nn.Parameter(torch.zeros(4, 3, 5, 2).to(memory_format=torch.channels_last))
+    exchanger, layout = exchanger_of(name), laid_out({"w": weight})
+    exchanger.lay_out(layout)
+    (lane,) = layout.lanes
+    given = torch.arange(1.0, 121)
+    sent = torch.zeros(120)
+    for step in range(20):
+        lane.flat.copy_(given if step == 0 else torch.zeros(120))
+        exchanger.start(0)
+        exchanger.finish()
+        sent += lane.flat
+    assert torch.equal(sent, given)
+
+
 def test_momentum_correction_is_that_of_the_paper():
     """u = m u + g, v = v + u, the largest of v are sent, u and v are zero there: by hand, beside it."""
     elements, momentum, k = 600, 0.9, 6

@@ -27,6 +27,8 @@ VARIANTS = [
     "count_sketch(per=group)",
     "threshold(value=2.5)",
     "dgc(ratio=0.01, warmup_steps=2)",
+    "lgc(dense_steps=1, train_steps=1)",
+    "lgc(dense_steps=0, train_steps=1, form=server)",
 ]
 PLANTED = Path(__file__).parent / "planted_compressor.py"
 
@@ -35,7 +37,12 @@ def broken(name, world_size=3, **kwargs):
     return {finding.law for finding in check_compressor(name, world_size, **kwargs).broken}
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = ("block_projection", "count_sketch", "wangni")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in NAMES]
+)
 def test_compressor(name):
     assert broken(name, registry=REGISTRY) == set()
 

@@ -263,7 +263,7 @@ def test_wangni_sends_values_that_are_certain_and_one_magnitude_of_the_others(me
 
 
 def test_sketches_add_up_and_large_numbers_are_found_in_them():
-    hashing = Hashing(5000, 5, 200, torch.Generator().manual_seed(0), torch.device("cpu"))
+    hashing = Hashing(5000, 5, 1000, torch.Generator().manual_seed(0), torch.device("cpu"))
     a, b = torch.randn(5000), torch.randn(5000)
     assert torch.allclose(hashing.sketch(a) + hashing.sketch(b), hashing.sketch(a + b), atol=1e-4)
     few = torch.zeros(5000)

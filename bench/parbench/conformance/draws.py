@@ -13,15 +13,15 @@ from parbench.api import Compressor
 from parbench.conformance.compressed import SHAPES, Ranks, drawn, steps_of
 
 _DRAWS: Final = 200
-# Of a normal variable: beyond this once in two million draws. A compressor that is unbiased fails one of the 45 tests
-# (five directions of nine tensors) about once in 40,000.
+# Of a normal variable: beyond this once in two million draws. A compressor that is unbiased fails one of the 15 tests
+# (five directions of three tensors) about once in 100,000.
 _UNLIKELY: Final = 5.0
 
 
 def contraction(compressor: Compressor, world_size: int) -> str | None:
     """On average over draws; of each tensor by itself."""
     errors: dict[str, list[float]] = {name: [] for name, shape in SHAPES.items() if math.prod(shape)}
-    for step in steps_of(compressor, world_size, 40):
+    for step in steps_of(compressor, world_size, 15):
         for name, of_name in errors.items():
             grad = step.given[0][name]
             of_name.append(float((grad - step.contributions[0][name]).norm() ** 2 / grad.norm() ** 2))
@@ -32,7 +32,10 @@ def contraction(compressor: Compressor, world_size: int) -> str | None:
 def unbiased(compressor: Compressor, world_size: int) -> str | None:
     """Of the error along five directions, the mean over draws is zero but for chance."""
     ranks = Ranks(compressor, 1)
-    given = drawn(0, 1)[0] | {"skewed": torch.randn(1200, generator=torch.Generator().manual_seed(7)) ** 3}
+    # Smaller tensors stay as they are, or are no harder to get right.
+    given = {name: grad for name, grad in drawn(0, 1)[0].items() if name in ("a", "vector")} | {
+        "skewed": torch.randn(1200, generator=torch.Generator().manual_seed(7)) ** 3
+    }
     numbers = torch.Generator().manual_seed(5)
     directions: dict[str, list[Tensor]] = {
         name: [

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
 from torch import Tensor
+
+
+def orthonormal(columns: Tensor) -> Tensor:
+    """Return a basis of what columns span; of one column of zeros, zeros."""
+    if columns.shape[1] > 1:
+        basis: Tensor = torch.linalg.qr(columns).Q
+        return basis
+    norm = torch.linalg.vector_norm(columns, dtype=torch.float64)
+    only: Tensor = columns / norm.clamp(min=torch.finfo(torch.float32).tiny).to(columns.dtype)
+    return only
 
 
 def product(left: Tensor, like_B: Tensor, right: Tensor) -> Tensor:
@@ -16,7 +26,7 @@ def product(left: Tensor, like_B: Tensor, right: Tensor) -> Tensor:
 
 @final
 class Bases:
-    """Remembers the last factor of every gradient.
+    """Remembers the first and the last factor of every gradient.
 
     Args:
         keep: whether to remember at all.
@@ -24,17 +34,19 @@ class Bases:
 
     def __init__(self, *, keep: bool) -> None:
         self._keep = keep
-        self._kept: dict[str, Tensor] = {}
+        self._first: dict[str, Tensor] = {}
+        self._last: dict[str, Tensor] = {}
 
-    def of(self, key: str, drawn: Tensor) -> Tensor:
-        """Return the factor to begin with; `drawn` where there is none."""
-        if key not in self._kept:
-            return drawn
-        kept = self._kept[key]
+    def of(self, key: str, draw: Callable[[], Tensor]) -> Tensor:
+        """Return the factor to begin with: a drawn one in the first step."""
+        if key not in self._last:
+            self._first[key] = draw()
+            return self._first[key]
+        last = self._last[key]
         # A column of zeros, which a gradient of zeros leaves, would stay one for ever.
-        return torch.where(kept.abs().amax(0) > 0, kept, drawn)
+        return torch.where(last.abs().amax(0) > 0, last, self._first[key])
 
     def remember(self, keys: Sequence[str], factors: Sequence[Tensor]) -> None:
         """Keep the factors of this step."""
         if self._keep:
-            self._kept |= zip(keys, factors, strict=True)
+            self._last |= zip(keys, factors, strict=True)

@@ -20,13 +20,13 @@ class Hashing:
     Args:
         elements: of the tensor, fewer than 2^31.
         rows: of the sketch.
-        width: of a row, in cells.
+        cells: of the sketch, as many in each row.
         draws: gives the functions; on the host.
         device: where the tensor is.
     """
 
-    def __init__(self, elements: int, rows: int, width: int, draws: torch.Generator, device: torch.device) -> None:
-        self._cells_in_all = rows * width
+    def __init__(self, elements: int, rows: int, cells: int, draws: torch.Generator, device: torch.device) -> None:
+        self._cells, width = cells, cells // rows
         a, b, c, d = torch.randint(1, _PRIME, (4, rows, 1), generator=draws).to(device)
         x = torch.arange(elements, device=device)
         self._cells_RN = (a * x + b) % _PRIME % width + torch.arange(rows, device=device).unsqueeze(1) * width
@@ -34,7 +34,7 @@ class Hashing:
 
     def sketch(self, flat_N: Tensor) -> Tensor:
         """Return the sketch: in each cell the sum of what it was given, signs applied."""
-        cells = torch.zeros(self._cells_in_all, device=flat_N.device)
+        cells = torch.zeros(self._cells, device=flat_N.device)
         return cells.index_add_(0, self._cells_RN.view(-1), (self._signs_RN * flat_N).view(-1))
 
     def estimates(self, sketch: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Claims, MeanCompressor, Paper
+from parbench.api import Agrees, Claims, MeanCompressor, Paper, Shape
 
 
 @final
@@ -31,6 +31,6 @@ class Bf16(MeanCompressor):
     def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
         return message_M.to(grad_B.dtype)
 
-    def size(self, shape: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
+    def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
         """Two bytes an element."""
         return math.prod(shape), 2

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from parbench.api import GatherCompressor, Paper
+from parbench.api import GatherCompressor, Paper, Shape
 from parbench_strategies.compression._draws import lasting
 from parbench_strategies.compression._recovery import recovered, sparsest
 
@@ -39,7 +39,7 @@ class BlockProjection(GatherCompressor):
     feedback = True
     per = "group"
 
-    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 20) -> None:
+    def __init__(self, block: int = 256, sparsity: int = 8, measurements: int = 64, iterations: int = 10) -> None:
         if not 1 <= sparsity <= measurements <= block <= 4096:
             raise ValueError(
                 f"1 <= sparsity <= measurements <= block <= 4096 must hold, got {sparsity}, {measurements}, {block}"
@@ -57,7 +57,7 @@ class BlockProjection(GatherCompressor):
         blocks = recovered(message[0], self._projection(grad_B.device), self.sparsity, self.iterations)
         return blocks.view(-1)[: grad_B.numel()].to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """Numbers of single precision, as many for the last block."""
         return 4 * self.measurements * -(-math.prod(shape) // self.block)
 

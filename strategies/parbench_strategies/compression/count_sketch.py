@@ -11,7 +11,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, decoded
+from parbench.api import Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, Shape, decoded
 from parbench_strategies.compression._draws import lasting
 from parbench_strategies.compression._hashing import Hashing
 from parbench_strategies.compression._ratio import checked_ratio, kept
@@ -46,8 +46,9 @@ class CountSketch(RoundsCompressor):
         if not 1 <= rows <= 64:
             raise ValueError(f"rows is the number of hash functions, from 1 to 64, got {rows}")
         self.rows, self.width, self.per = rows, checked_ratio(width), per
+        self._hashings: dict[str, Hashing] = {}
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         cells, values = self._sizes(math.prod(shape))
         return 4 * cells + element_bytes * values < math.prod(shape) * element_bytes
 
@@ -64,14 +65,16 @@ class CountSketch(RoundsCompressor):
         values = [partial(placed, places_K=places, like_B=grad) for places, grad in zip(found, grads, strict=True)]
         return lambda: decoded(values, averaging(), owns)
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
         cells, values = zip(*(self._sizes(math.prod(shape)) for shape in shapes), strict=True)
         return channel.together(channel.averaged(sum(cells), 4), channel.averaged(sum(values), element_bytes))
 
     def _sizes(self, elements: int) -> tuple[int, int]:
-        """Return the cells of a sketch, and how many values follow."""
-        return self.rows * kept(elements, self.width), kept(elements, self.ratio)
+        return self.rows * kept(elements, self.width), kept(elements, self.ratio)  # cells of a sketch, values
 
     def _hashing(self, grad_B: Tensor, key: str) -> Hashing:
-        draws = lasting(self, key, torch.device("cpu"))
-        return Hashing(grad_B.numel(), self.rows, kept(grad_B.numel(), self.width), draws, grad_B.device)
+        place = f"{key}/{grad_B.numel()}"  # functions of as many elements, made once
+        if place not in self._hashings:
+            sizes = grad_B.numel(), self.rows, self._sizes(grad_B.numel())[0]
+            self._hashings[place] = Hashing(*sizes, lasting(self, key, torch.device("cpu")), grad_B.device)
+        return self._hashings[place]

@@ -10,7 +10,7 @@ from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor
+from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, Shape
 from parbench_strategies.compression._chunks import chunked, unchunked
 from parbench_strategies.compression._ratio import checked_ratio, checked_warmup, kept, warmed
 
@@ -46,18 +46,17 @@ class Csc(RoundsCompressor):
         self.ratio, self.warmup_steps = checked_ratio(ratio), checked_warmup(warmup_steps)
         self._norms: dict[str, Tensor] = {}
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         chunks, some = self._chunks(math.prod(shape))
         return 4 * chunks + some * self.chunk * element_bytes < math.prod(shape) * element_bytes
 
     def exchange(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
-        reduced = [self._exchange(grad, key, channel) for grad, key in zip(grads, keys, strict=True)]
-        return lambda: reduced
+        return partial(list, [self._exchange(grad, key, channel) for grad, key in zip(grads, keys, strict=True)])
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction] | None:
         sizes = [self._chunks(math.prod(shape)) for shape in shapes]
         messages = [one for chunks, some in sizes for one in ((chunks, 4), (some * self.chunk, element_bytes))]
-        return channel.together(*(channel.averaged(*one) for one in messages))
+        return None if self.warmup_steps else channel.together(*(channel.averaged(*one) for one in messages))
 
     def _chunks(self, elements: int) -> tuple[int, int]:
         chunks = -(-elements // self.chunk)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import final
 
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Carriage, Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._indices import index_bytes
 from parbench_strategies.compression._ratio import checked_ratio, checked_warmup, kept, warmed
 from parbench_strategies.compression._selection import largest
@@ -54,10 +55,14 @@ class Dgc(GatherCompressor):
     def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
         return mean_of_sparse(messages, grad_B)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """A value and an index for each."""
         elements = math.prod(shape)
         return self._kept(elements) * (element_bytes + index_bytes(elements))
+
+    def sent(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction] | None:
+        """Nothing can be said of all steps where warm-up sends more."""
+        return None if self.warmup_steps else super().sent(shapes, element_bytes, channel)
 
     def _kept(self, elements: int) -> int:
         return kept(elements, warmed(self.ratio, self.step, self.warmup_steps))

@@ -8,7 +8,7 @@ from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits
 from parbench_strategies.compression._signs import mean_size, signed, signs
 
@@ -43,6 +43,6 @@ class EfSignSgd(GatherCompressor):
         bits, scale = message
         return signed(bits, scale, -scale, grad_B)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """One bit an element, and the scale."""
         return bytes_of_bits(math.prod(shape)) + _SCALE_BYTES

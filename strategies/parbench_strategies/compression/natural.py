@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed, unpacked
 from parbench_strategies.compression._draws import own
 
@@ -42,11 +42,11 @@ class Natural(GatherCompressor):
 
     def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
         exponents, negative = message
-        values_N = (exponents.to(torch.int32) << _FRACTION_BITS).view(torch.float32)
-        values_N = torch.where(unpacked(negative, grad_B.numel()), -values_N, values_N)
-        return values_N.to(grad_B.dtype).view(grad_B.shape)
+        bits_N = exponents.to(torch.int32) << _FRACTION_BITS
+        bits_N |= unpacked(negative, grad_B.numel()).to(torch.int32) << 31
+        return bits_N.view(torch.float32).to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """A byte of exponent and a bit of sign for every element."""
         elements = math.prod(shape)
         return elements + bytes_of_bits(elements)

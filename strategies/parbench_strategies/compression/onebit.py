@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits
 from parbench_strategies.compression._signs import signed, signs
 
@@ -52,6 +52,6 @@ class OneBit(GatherCompressor):
         bits, means = message
         return signed(bits, means[0], means[1], grad_B)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """One bit an element, and the two means."""
         return bytes_of_bits(math.prod(shape)) + _SCALES_BYTES

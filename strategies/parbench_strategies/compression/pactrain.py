@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, uncompressed
+from parbench.api import Agrees, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, Shape, uncompressed
 from parbench_strategies.compression._masks import Masks
 
 _FLAG_BYTES = 4
@@ -41,7 +41,7 @@ class PacTrain(RoundsCompressor):
             raise ValueError(f"patience is a number of steps, at least 1, got {patience}")
         self._masks = Masks(patience)
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         return 0 not in shape
 
     def exchange(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
@@ -59,9 +59,6 @@ class PacTrain(RoundsCompressor):
             return found
 
         return finish
-
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> None:
-        return None  # what is masked follows the gradients
 
     def _agreed(self, flat: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> list[Tensor | None]:
         """Return the mask of each gradient that no rank has a number in."""

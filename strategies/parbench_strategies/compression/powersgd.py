@@ -14,8 +14,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, decoded
-from parbench_strategies.compression._bases import Bases, product
+from parbench.api import Carriage, Channel, Claims, Finish, Paper, Reduced, RoundsCompressor, Shape, decoded
+from parbench_strategies.compression._bases import Bases, orthonormal, product
 from parbench_strategies.compression._draws import shared
 
 
@@ -43,16 +43,16 @@ class PowerSgd(RoundsCompressor):
         self.columns = rank  # `rank` itself is who this process is
         self._bases = Bases(keep=warm_start)
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         if len(shape) < 2 or self.columns > min(shape[0], math.prod(shape[1:])):
             return False
         return 4 * self.columns * (shape[0] + math.prod(shape[1:])) < math.prod(shape) * element_bytes
 
     def exchange(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
         matrices = [grad.reshape(grad.shape[0], -1).float() for grad in grads]
-        bases = [self._bases.of(key, self._drawn(key, m)) for key, m in zip(keys, matrices, strict=True)]
+        bases = [self._bases.of(key, partial(self._drawn, key, m)) for key, m in zip(keys, matrices, strict=True)]
         thin = channel.mean([m @ basis for m, basis in zip(matrices, bases, strict=True)])
-        spans = [torch.linalg.qr(p).Q for p in thin]
+        spans = [orthonormal(p) for p in thin]
         owns = [m.T @ p for m, p in zip(matrices, spans, strict=True)]
         averaging = channel.start_mean(owns)
 
@@ -64,7 +64,7 @@ class PowerSgd(RoundsCompressor):
 
         return finish
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
         rows = sum(self.columns * shape[0] for shape in shapes)
         columns = sum(self.columns * math.prod(shape[1:]) for shape in shapes)
         return channel.together(channel.averaged(rows, 4), channel.averaged(columns, 4))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed_codes, unpacked_codes
 from parbench_strategies.compression._draws import own
 
@@ -63,7 +63,7 @@ class Qsgd(GatherCompressor):
         values_N = rows.mul_((norms / self.levels).unsqueeze(1)).view(-1)[: grad_B.numel()]
         return values_N.to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """The bits of a level and its sign for every element, and a norm for every bucket."""
         elements = math.prod(shape)
         return bytes_of_bits(elements, self.bits) + _NORM_BYTES * -(-elements // self.bucket)

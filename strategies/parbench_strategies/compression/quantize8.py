@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Claims, GatherCompressor, Paper
+from parbench.api import Agrees, Claims, GatherCompressor, Paper, Shape
 
 _SCALE_BYTES = 4
 _STEPS = 127
@@ -47,6 +47,6 @@ class Quantize8(GatherCompressor):
         steps, largest = message
         return (steps.float() * (largest / _STEPS)).to(grad_B.dtype).view(grad_B.shape)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """A byte an element, and the largest magnitude."""
         return math.prod(shape) + _SCALE_BYTES

@@ -8,7 +8,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, MeanCompressor, Paper
+from parbench.api import Claims, MeanCompressor, Paper, Shape
 from parbench_strategies.compression._draws import shared
 from parbench_strategies.compression._ratio import checked_ratio, kept
 
@@ -51,7 +51,7 @@ class RandomBlock(MeanCompressor):
         flat_N[: message_M.numel() - tail.numel()] = message_M[tail.numel() :]
         return flat_N.view(grad_B.shape)
 
-    def size(self, shape: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
+    def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
         """The stretch."""
         return kept(math.prod(shape), self.ratio), element_bytes
 

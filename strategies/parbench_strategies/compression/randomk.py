@@ -8,7 +8,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, MeanCompressor, Paper
+from parbench.api import Claims, MeanCompressor, Paper, Shape
 from parbench_strategies.compression._draws import shared
 from parbench_strategies.compression._ratio import checked_ratio, kept
 
@@ -44,7 +44,7 @@ class RandomK(MeanCompressor):
         flat_N = torch.zeros(grad_B.numel(), dtype=grad_B.dtype, device=grad_B.device)
         return flat_N.index_copy_(0, self._places(grad_B, key), message_M).view(grad_B.shape)
 
-    def size(self, shape: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
+    def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
         """Values alone."""
         return kept(math.prod(shape), self.ratio), element_bytes
 

@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, decoded
+from parbench.api import Agrees, Carriage, Channel, Claims, Finish, Paper, RoundsCompressor, Shape, decoded
 from parbench_strategies.compression._draws import own
 
 _LARGEST = 127  # of a sum of all ranks in one byte
@@ -40,7 +40,7 @@ class SharedScaleInt(RoundsCompressor):
         self.claims: Claims = "unbiased" if stochastic else "contraction"
         self.repeatable = not stochastic
 
-    def compresses(self, shape: tuple[int, ...], element_bytes: int, world_size: int) -> bool:
+    def compresses(self, shape: Shape, element_bytes: int, world_size: int) -> bool:
         # The scale is gathered, n-1 times; a byte of an element goes 2(n-1)/n times, as the gradient does.
         elements = math.prod(shape)
         return world_size <= _LARGEST and 4 * world_size + 2 * elements < 2 * elements * element_bytes
@@ -56,7 +56,7 @@ class SharedScaleInt(RoundsCompressor):
         values = [partial(_value, scale, grad) for scale, grad in zip(scales, grads, strict=True)]
         return lambda: decoded(values, [total / channel.world_size for total in adding()], owns)
 
-    def cost(self, shapes: Sequence[tuple[int, ...]], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
+    def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:
         elements = sum(map(math.prod, shapes))
         return channel.together(channel.gathered(4 * len(shapes)), channel.averaged(elements, 1))
 

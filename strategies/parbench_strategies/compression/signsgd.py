@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits
 from parbench_strategies.compression._signs import mean_size, signed, signs
 
@@ -60,6 +60,6 @@ class SignSgd(GatherCompressor):
         size = scales.mean() if self.scaled else scales.max()
         return (votes_B.sign_() * size).to(grad_B.dtype)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """One bit an element, and the scale."""
         return bytes_of_bits(math.prod(shape)) + _SCALE_BYTES

@@ -9,9 +9,10 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._bits import bytes_of_bits, packed, unpacked
 from parbench_strategies.compression._draws import own
+from parbench_strategies.compression._signs import signed
 
 _SCALE_BYTES = 4
 
@@ -52,10 +53,9 @@ class TernGrad(GatherCompressor):
 
     def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
         some, negative, scale = message
-        values_N = unpacked(some, grad_B.numel()).to(scale.dtype) * scale
-        values_N = torch.where(unpacked(negative, grad_B.numel()), -values_N, values_N)
-        return values_N.to(grad_B.dtype).view(grad_B.shape)
+        values_B = signed(negative, -scale, scale, grad_B)
+        return values_B.mul_(unpacked(some, grad_B.numel()).view(grad_B.shape))
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """Whether it is nothing and its sign, a bit each, and the scale."""
         return 2 * bytes_of_bits(math.prod(shape)) + _SCALE_BYTES

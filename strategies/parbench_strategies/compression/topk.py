@@ -8,7 +8,7 @@ from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper
+from parbench.api import Claims, GatherCompressor, Paper, Shape
 from parbench_strategies.compression._indices import index_bytes
 from parbench_strategies.compression._ratio import checked_ratio, kept
 from parbench_strategies.compression._selection import about_largest, largest
@@ -51,7 +51,7 @@ class TopK(GatherCompressor):
     def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
         return mean_of_sparse(messages, grad_B)
 
-    def length(self, shape: tuple[int, ...], element_bytes: int) -> int:
+    def length(self, shape: Shape, element_bytes: int) -> int:
         """A value and an index for each."""
         elements = math.prod(shape)
         return kept(elements, self.ratio) * (element_bytes + index_bytes(elements))

@@ -151,7 +151,9 @@ class Engine:
             self._planner.arrived(name)
         self._take(name, parameter)
         if self._overlap:
-            while self._next < len(self._lanes) and not self._waiting[self._next]:
+            # With the last group backward is over: `finish` starts it, without a thread if that has nothing else to do.
+            most = len(self._lanes) - (self._thread is not None)
+            while self._next < most and not self._waiting[self._next]:
                 self._submit()
 
     def _take(self, name: str, parameter: Tensor) -> None:
@@ -177,7 +179,7 @@ class Engine:
         self._next += 1
 
     def _issue(self, job: Callable[[], None]) -> None:
-        if self._thread is None:
+        if self._thread is None or (self._last is None and self._next + 1 >= len(self._lanes)):
             job()
         else:
             self._last = self._thread.submit(job)

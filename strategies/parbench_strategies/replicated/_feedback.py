@@ -58,15 +58,17 @@ class Feedback:
             given: what was compressed, rests included: the group's parts, or all of it as one.
             contributions: what was sent of each.
         """
-        rests = _places(self.rests.lanes[number], len(given))
+        rests = _places(self.rests.lanes[number], given)
         for rest, grad, sent in zip(rests, given, contributions, strict=True):
             torch.sub(grad.view(rest.shape), sent.view(rest.shape), out=rest)
         if self._velocities is None:
             return
-        for velocity, sent in zip(_places(self._velocities.lanes[number], len(given)), contributions, strict=True):
+        for velocity, sent in zip(_places(self._velocities.lanes[number], given), contributions, strict=True):
             velocity.masked_fill_(sent.view(velocity.shape) != 0, 0.0)
 
 
-def _places(lane: Lane, given: int) -> list[Tensor]:
-    """Return the tensors of a group as the compressor was given them."""
-    return [part.shaped for part in lane.parts] if given == len(lane.parts) else [lane.flat]
+def _places(lane: Lane, given: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors of a group as the compressor was given them: in their shapes, or all of it as one."""
+    # A group of one tensor too: its elements may lie in another order than its shape says.
+    whole = len(given) == 1 and given[0].shape == lane.flat.shape
+    return [lane.flat] if whole else [part.shaped for part in lane.parts]
