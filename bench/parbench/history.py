@@ -97,6 +97,40 @@ def histories(records: Sequence[RunRecord], path: str = "") -> list[History]:
     return sorted((_history(one, path) for one in machines.values()), key=lambda one: one.runs[-1])
 
 
+def merged(found: Sequence[History]) -> History:
+    """Return several histories of one machine, oldest first, as one."""
+    cells: dict[str, list[HistoryCell]] = {}
+    for history in found:
+        for name, cell in history.cells.items():
+            cells.setdefault(name, []).append(cell)
+    return History(
+        environment=found[-1].environment,
+        runs=tuple(run for history in found for run in history.runs),
+        commits=tuple(commit for history in found for commit in history.commits),
+        cells={name: _merged_cell(group) for name, group in cells.items()},
+        path=found[-1].path,
+    )
+
+
+def _merged_cell(cells: Sequence[HistoryCell]) -> HistoryCell:
+    names = dict.fromkeys(name for cell in cells for name in cell.series)
+    parts = {name: [cell.series[name] for cell in cells if name in cell.series] for name in names}
+    return msgspec.structs.replace(
+        cells[-1],
+        passed=sum(cell.passed for cell in cells),
+        failed=sum(cell.failed for cell in cells),
+        reason=next((cell.reason for cell in reversed(cells) if cell.reason), None),
+        series={
+            name: msgspec.structs.replace(
+                found[-1],
+                runs=tuple(run for one in found for run in one.runs),
+                values=tuple(value for one in found for value in one.values),
+            )
+            for name, found in parts.items()
+        },
+    )
+
+
 def run_of(record: RunRecord) -> str:
     """Return the id of the `parbench run` that a record belongs to."""
     return str(record.launch.get("sweep") or record.id)

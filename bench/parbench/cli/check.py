@@ -20,7 +20,10 @@ EXAMPLES = (
 
 
 def check(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="New results.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="New results, or a file of pytest --benchmark-json.", show_default=False),
+    ],
     baseline: Annotated[
         Path,
         typer.Option(
@@ -114,16 +117,10 @@ def newest(path: Path) -> History:
         CheckFailed: there are no records: an empty result never passes.
         UnreadableError: a record cannot be read: what is left would be judged as if it were all.
     """
-    from parbench.errors import CheckFailed, UnreadableError
-    from parbench.history import histories
-    from parbench.store import find_records
+    from parbench.baseline import stored_histories
+    from parbench.errors import CheckFailed
 
-    records, problems = find_records(path)
-    if problems:
-        raise UnreadableError(
-            f"{len(problems)} records cannot be read: {problems[0].sentence}; remove or measure again"
-        )
-    found = histories(records, str(path))
+    found = stored_histories(path)
     if not found:
         raise CheckFailed(f"no records in {str(path)!r}: an empty result never passes; give what parbench run printed")
     return found[-1]
