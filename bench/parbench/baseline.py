@@ -10,8 +10,9 @@ import msgspec
 from parbench.benchfile import read_benchmarks
 from parbench.errors import CheckFailed, UnreadableError, UsageError
 from parbench.history import SCHEMA, History, histories, merged
+from parbench.index import summaries
 from parbench.naming import new_run_id
-from parbench.store import Store, find_records
+from parbench.store import Store
 
 PREFIX = "baseline-"
 _MAX_BYTES = 1 << 26
@@ -76,11 +77,11 @@ def stored_histories(path: Path) -> list[History]:
     """
     if path.is_file() and (kind := _kind(path)) != "record":
         return [read_file(path)] if kind == "baseline" else read_benchmarks(path)
-    records, problems = find_records(path)
+    found, problems = summaries(path)
     if problems:
         raise UnreadableError(f"{len(problems)} records cannot be read: {problems[0].sentence}; remove them first")
-    if records:
-        return histories(records, str(path))
+    if found:
+        return histories([one.summary for one in found], str(path))
     files = [file for file in sorted(path.rglob("*.json")) if _kind(file) == "benchmarks"]
     machines: dict[str, list[History]] = {}
     for one in (history for file in files for history in read_benchmarks(file)):

@@ -10,6 +10,7 @@ import msgspec
 from parbench.errors import UnreadableError
 from parbench.history import History, HistoryCell, histories
 from parbench.record import Environment, RunRecord
+from parbench.summary import summary_of
 
 KEY = "parbench"
 _MAX_BYTES = 1 << 26
@@ -49,7 +50,7 @@ def extra_info(records: Sequence[RunRecord]) -> dict[str, object]:
         records: the launches of one cell of one run.
     """
     last = records[-1]
-    (history,) = histories(records)
+    (history,) = histories([summary_of(one) for one in records])
     told = Told(
         spec_id=last.spec_id,
         run=history.runs[-1],

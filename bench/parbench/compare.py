@@ -36,7 +36,7 @@ def compare_strategies(
     Raises:
         UsageError: no cell has that strategy.
     """
-    cells = combine(records)
+    cells = combine(records, each=False)
     names = list(dict.fromkeys(cell.strategy for cell in cells))
     if reference is not None and reference not in names:
         raise unknown_name("strategy", reference, names, "the strategies of these records")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from parbench.comparable import differs
 from parbench.comparison import CellCompared, Compared
-from parbench.difference import Difference, difference
+from parbench.difference import Difference, difference, value_of
 from parbench.explain import because
-from parbench.metrics import combine
 from parbench.record import Metric, RunRecord
 from parbench.resampling import adjusted
 from parbench.samples import ran_together, sample_of
@@ -179,9 +180,21 @@ def _problem(record: RunRecord, same_strategy: bool) -> str | None:
 
 
 def _metrics(records: Sequence[RunRecord]) -> dict[str, Metric]:
-    """Return the metrics of the complete launches of one cell."""
+    """Return the metrics of the complete launches of one cell together: values and how far to trust them."""
     complete = [record for record in records if record.status == "complete"]
-    return combine(complete)[-1].metrics if complete else {}
+    names = dict.fromkeys(name for record in complete for name in record.metrics)
+    return {name: _together(name, complete) for name in names}
+
+
+def _together(name: str, records: Sequence[RunRecord]) -> Metric:
+    metrics = [record.metrics[name] for record in records if name in record.metrics]
+    sample = sample_of(records, name)
+    if not sample.launches:
+        return next((one for one in metrics if one.value is None), metrics[0])
+    rounds = [pair for launch in sample.launches for pair in launch]
+    valued = [one for one in metrics if one.value is not None]
+    worst = next((one for one in valued if one.quality == "suspect"), valued[-1])
+    return msgspec.structs.replace(worst, value=value_of(rounds, rate=sample.rate), ci_low=None, ci_high=None)
 
 
 def _has(metric: Metric | None) -> bool:

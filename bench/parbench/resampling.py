@@ -73,7 +73,9 @@ def _values(launches: Sequence[Floats], chosen: NDArray[np.int64], rng: np.rando
     if rate:
         sums = np.nansum(flat, axis=1)
         return np.asarray(sums[:, 0] / sums[:, 1], dtype=np.float64)
-    return np.asarray(np.nanmedian(flat[..., 0] / flat[..., 1], axis=1), dtype=np.float64)
+    # Launches of one length have no padding, and the plain median is several times as fast.
+    middle = np.median if sizes.min() == longest else np.nanmedian
+    return np.asarray(middle(flat[..., 0] / flat[..., 1], axis=1), dtype=np.float64)
 
 
 def rank_sum_p(old: Sequence[float], new: Sequence[float], seed: int = 0) -> float:

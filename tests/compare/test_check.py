@@ -3,7 +3,6 @@
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import msgspec
 import pytest
 from compare_cases import a_record, runs
 
@@ -11,12 +10,14 @@ from parbench.checking import check
 from parbench.errors import CheckFailed, UsageError
 from parbench.history import histories
 from parbench.record import Agreement, Metric
+from parbench.summary import summary_of
 
 STEADY = [0.0100, 0.0102, 0.0099, 0.0101, 0.0098, 0.0102, 0.0099, 0.0101, 0.0098, 0.0101]
 
 
 def outcomes(old, new, **more):
-    (before,), (after,) = histories(old, "old"), histories(new, "new")
+    sides = [("old", old), ("new", new)]
+    (before,), (after,) = (histories([summary_of(r) for r in side], name) for name, side in sides)
     return {one.metric: one for one in check(before, after, **more).checked}
 
 
@@ -137,9 +138,8 @@ def test_a_cell_that_fails_now_fails_and_a_flaky_one_is_inconclusive():
 
 
 def test_a_retried_launch_is_one_run_of_its_case_not_another_series():
-    (history,) = histories(
-        [*runs(STEADY), *[msgspec.structs.replace(r, repeat=1, id=r.id + "b") for r in runs(STEADY)]]
-    )
+    again = [msgspec.structs.replace(r, repeat=1, id=r.id + "b") for r in runs(STEADY)]
+    (history,) = histories([summary_of(r) for r in (*runs(STEADY), *again)])
     (cell,) = history.cells.values()
     assert cell.passed == 10
     assert len(cell.series["step_time_s"].values) == 10

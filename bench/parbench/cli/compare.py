@@ -97,17 +97,17 @@ def compare(
 
 
 def read(path: Path) -> list[RunRecord]:
-    """Return the records under `path`; those that cannot be read are told and left out.
+    """Return the records to compare under `path`; those that cannot be read are told and left out.
 
     Raises:
         UsageError: there are none.
         UnreadableError: none can be read.
     """
     from parbench.errors import UnreadableError, UsageError
-    from parbench.store import find_records
+    from parbench.index import newest_records
 
-    records, problems = find_records(path)
-    output.notes(problem.sentence for problem in problems)
+    records, problems, notes = newest_records(path)
+    output.notes([*notes, *(problem.sentence for problem in problems)])
     if problems:
         output.notes([f"{len(problems)} of {len(problems) + len(records)} records cannot be read and are left out"])
     if not records and problems:
