@@ -119,7 +119,12 @@ def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> 
 
 def _newest(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
     """Return the launches of each cell by (spec_id, machine), of the software that measured it last."""
-    return {(one[-1].spec_id, one[-1].environment.fingerprint): one for one in by_cell(records)}
+    found: dict[tuple[str, str], list[RunRecord]] = {}
+    for group in by_cell(records):
+        key = (group[-1].spec_id, group[-1].environment.fingerprint)
+        if key not in found or max(r.id for r in group) > max(r.id for r in found[key]):
+            found[key] = group
+    return found
 
 
 def _matched(

@@ -16,6 +16,8 @@ from parbench.resampling import adjusted
 from parbench.samples import ran_together, sample_of
 from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 
+# Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
+_TURNS_IN_PAIRS = 9
 # The same samples once more, multiplied by a constant: one test of them is enough.
 RESCALED = frozenset({"tokens_per_s", "samples_per_s_per_device"})
 
@@ -90,7 +92,8 @@ def _found(name: str, pair: Pair, old: Metric | None, new: Metric | None, *, jud
     if lacking or suspect:
         return _Found(metric=name, old=old, new=new, why="; ".join(lacking or suspect))
     samples = [sample_of(side, name) for side in (pair.old, pair.new)]
-    found = difference(samples[0], samples[1], paired=pair.together or pair.turns)
+    in_pairs = pair.together or (pair.turns and len(pair.new) >= _TURNS_IN_PAIRS)
+    found = difference(samples[0], samples[1], paired=in_pairs)
     wandering = (
         [] if pair.together else [s for s, sample in zip(("old", "new"), samples, strict=True) if drifted(sample)]
     )
