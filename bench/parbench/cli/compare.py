@@ -60,6 +60,21 @@ def compare(
         str,
         typer.Option("--margin", metavar="PERCENT", help="A change below this is called the same."),
     ] = "2%",
+    by_loss: Annotated[
+        bool,
+        typer.Option(
+            "--by-loss", help="Compare by loss: steps, seconds, bytes and joules until a training loss is reached."
+        ),
+    ] = False,
+    target_loss: Annotated[
+        float | None,
+        typer.Option(
+            "--target-loss",
+            metavar="LOSS",
+            help="With --by-loss: the loss to reach; the highest that any strategy ended with unless given.",
+            show_default=False,
+        ),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as a pull request shows it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     strict: Annotated[
@@ -77,7 +92,14 @@ def compare(
         raise UsageError("--reference is for one PATH: with two, each cell is held against the same cell of the first")
     if new is None and allow:
         raise UsageError("--allow is for two PATHs: within one, only what is alike is compared")
+    if target_loss is not None and not by_loss:
+        raise UsageError("--target-loss goes with --by-loss")
     records = read(path)
+    if by_loss:
+        if new is not None or markdown or reference is not None:
+            raise UsageError("--by-loss compares the strategies of one PATH, as a table or --json; leave the rest out")
+        _by_loss(path, records, target_loss, as_json=as_json)
+        return
     if new is None:
         found = compare_strategies(records, path=str(path), reference=reference, margin=fraction(margin, "--margin"))
     else:
@@ -94,6 +116,20 @@ def compare(
     unsure = [one for cell in found.cells for one in cell.metrics if one.metric == "step_time_s" and cell.reference]
     if strict and any(one.verdict in ("inconclusive", "not ranked", "missing") for one in unsure):
         raise typer.Exit(1)
+
+
+def _by_loss(path: Path, records: list[RunRecord], target: float | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from parbench.toloss import to_loss
+
+    found = to_loss(path, records, target)
+    if as_json:
+        output.document(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        return
+    from parbench.report.toloss import loss_table
+
+    output.results(loss_table(found))
 
 
 def read(path: Path) -> list[RunRecord]:
