@@ -49,6 +49,7 @@ def compare_strategies(
     return Comparison(
         old=named,
         new=path,
+        fixed=tuple(dict.fromkeys(_fixed(group[0], by_id) for group in grouped(cells))),
         cells=tuple(judged(pairs, margin)),
         scaling=tuple(scaling(cells, [_place(cell) for cell in cells])),
         notes=tuple(dict.fromkeys(notes)),
@@ -104,6 +105,16 @@ def compare_paths(
         added=tuple(_named(after[key][-1]) for key in fresh),
         notes=() if turns else (_NOT_TOGETHER,),
     )
+
+
+def _fixed(cell: Cell, by_id: dict[str, RunRecord]) -> str:
+    """Return the budget at which a group of cells is compared, in words."""
+    spec, last = cell.spec, by_id[cell.run_ids[-1]]
+    per_sample = last.launch.get("units_per_sample", 1)
+    batch = spec.global_batch_size or 0
+    tokens = f" ({batch * per_sample} tokens)" if isinstance(per_sample, int) and per_sample > 1 else ""
+    size = f"global batch of {batch} samples{tokens}" if batch else "the workload's own global batch"
+    return f"{_place(cell)}: fixed {size} per step, {spec.precision}, accumulation {spec.accumulate}, seed {spec.seed}"
 
 
 def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> Iterator[Pair]:
