@@ -10,8 +10,9 @@ from parbench.comparable import ALLOWED, Differs, alike, by_cell, differs, group
 from parbench.comparison import CellCompared, Comparison
 from parbench.errors import CheckFailed, UsageError, unknown_name
 from parbench.judging import Pair, judged
-from parbench.metrics import Cell, combine
+from parbench.metrics import Cell
 from parbench.record import RunRecord
+from parbench.samples import cells_of
 from parbench.scaling import crossover, scaling
 from parbench.verdict import MARGIN
 
@@ -36,7 +37,7 @@ def compare_strategies(
     Raises:
         UsageError: no cell has that strategy.
     """
-    cells = combine(records, each=False)
+    cells = cells_of(records)
     names = list(dict.fromkeys(cell.strategy for cell in cells))
     if reference is not None and reference not in names:
         raise unknown_name("strategy", reference, names, "the strategies of these records")

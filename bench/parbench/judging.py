@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from parbench.comparable import differs
 from parbench.comparison import CellCompared, Compared
-from parbench.difference import Difference, difference, value_of
+from parbench.difference import Difference, difference
 from parbench.explain import because
 from parbench.record import Metric, RunRecord
 from parbench.resampling import adjusted
-from parbench.samples import ran_together, sample_of
+from parbench.samples import metrics_of, ran_together, sample_of
 from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 
 # Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
@@ -78,7 +76,7 @@ def judged(pairs: Sequence[Pair], margin: float = MARGIN) -> Iterator[CellCompar
 
 def _row(pair: Pair, *, judge: bool) -> list[_Found]:
     """Return every metric that either side measured."""
-    old, new = _metrics(pair.old) if pair.reference else {}, _metrics(pair.new)
+    old, new = metrics_of(pair.old) if pair.reference else {}, metrics_of(pair.new)
     names = [name for name, m in (old | new).items() if name not in RESCALED and (_has(m) or _has(old.get(name)))]
     return [_found(name, pair, old.get(name), new.get(name), judge=judge) for name in names]
 
@@ -180,24 +178,6 @@ def _problem(record: RunRecord, same_strategy: bool) -> str | None:
     if not same_strategy and agreement.declared not in ("exactly", "closely"):
         return f"it trains {agreement.declared}, not step for step as one process: compare by loss, not by speed alone"
     return None
-
-
-def _metrics(records: Sequence[RunRecord]) -> dict[str, Metric]:
-    """Return the metrics of the complete launches of one cell together: values and how far to trust them."""
-    complete = [record for record in records if record.status == "complete"]
-    names = dict.fromkeys(name for record in complete for name in record.metrics)
-    return {name: _together(name, complete) for name in names}
-
-
-def _together(name: str, records: Sequence[RunRecord]) -> Metric:
-    metrics = [record.metrics[name] for record in records if name in record.metrics]
-    sample = sample_of(records, name)
-    if not sample.launches:
-        return next((one for one in metrics if one.value is None), metrics[0])
-    rounds = [pair for launch in sample.launches for pair in launch]
-    valued = [one for one in metrics if one.value is not None]
-    worst = next((one for one in valued if one.quality == "suspect"), valued[-1])
-    return msgspec.structs.replace(worst, value=value_of(rounds, rate=sample.rate), ci_low=None, ci_high=None)
 
 
 def _has(metric: Metric | None) -> bool:

@@ -114,27 +114,23 @@ def judged(metrics: Mapping[str, Metric], warnings: Sequence[Warned]) -> dict[st
     return mark_suspect(metrics, damning[0]) if damning else dict(metrics)
 
 
-def combine(records: Sequence[RunRecord], *, each: bool = True) -> list[Cell]:
+def combine(records: Sequence[RunRecord]) -> list[Cell]:
     """Gather fresh launches of the same cell, in the order in which cells first appear.
 
     Launches on another class of machine or with other software are other cells: their timings are not samples of one
     thing.
-
-    Args:
-        records: of any cells.
-        each: whether to give `launch_medians` and `spread`, which take an interval per launch.
     """
     groups: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         key = (record.spec_id, record.environment.fingerprint, record.environment.software)
         groups.setdefault(key, []).append(record)
-    return [_cell(sorted(group, key=lambda r: (r.repeat, r.id)), each) for group in groups.values()]
+    return [_cell(sorted(group, key=lambda r: (r.repeat, r.id))) for group in groups.values()]
 
 
-def _cell(records: Sequence[RunRecord], each: bool) -> Cell:
+def _cell(records: Sequence[RunRecord]) -> Cell:
     first = records[0]
     complete = [r for r in records if r.status == "complete"]
-    alone = [_of_launches([r]) for r in complete] if each else []
+    alone = [_of_launches([r]) for r in complete]
     medians = {
         name: values
         for name in dict.fromkeys(name for metrics in alone for name in metrics)
