@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from parbench.budget import Budget, at_budget
 from parbench.comparable import ALLOWED, Differs, alike, by_cell, differs, grouped
 from parbench.comparison import CellCompared, Comparison
 from parbench.errors import CheckFailed, UsageError, unknown_name
@@ -24,7 +25,12 @@ _NOT_TOGETHER = (
 
 
 def compare_strategies(
-    records: Sequence[RunRecord], *, path: str, reference: str | None = None, margin: float = MARGIN
+    records: Sequence[RunRecord],
+    *,
+    path: str,
+    reference: str | None = None,
+    margin: float = MARGIN,
+    budget: Budget | None = None,
 ) -> Comparison:
     """Hold every strategy of a sweep against `reference`, on the same workload, batch and machine.
 
@@ -33,9 +39,10 @@ def compare_strategies(
         path: where they are from.
         reference: a strategy as it was written; by default `single`, else the first.
         margin: fraction below which a change is none.
+        budget: what is fixed instead of the global batch.
 
     Raises:
-        UsageError: no cell has that strategy.
+        UsageError: no cell has that strategy, or none is within the budget.
     """
     cells = cells_of(records)
     names = list(dict.fromkeys(cell.strategy for cell in cells))
@@ -43,15 +50,16 @@ def compare_strategies(
         raise unknown_name("strategy", reference, names, "the strategies of these records")
     named = reference or next((name for name in (REFERENCE, *names) if name in names), "")
     by_id = {record.id: record for record in records}
-    pairs = [pair for group in grouped(cells) for pair in _against(group, named, by_id)]
+    groups = grouped(cells) if budget is None else at_budget(cells, budget, lambda cell: _tokens(cell, by_id))
+    pairs = [pair for group in groups for pair in _against(group, named, by_id)]
     notes = [sentence for group in grouped(cells) for sentence in crossover(group)]
     if {cell.spec.world_size for cell in cells} - {1} and any(cell.strategy == REFERENCE for cell in cells):
         notes.append(f"{REFERENCE} is one process without a wrapper, whatever the ranks of the others")
     return Comparison(
         old=named,
         new=path,
-        fixed=tuple(dict.fromkeys(_fixed(group[0], by_id) for group in grouped(cells))),
-        cells=tuple(judged(pairs, margin)),
+        fixed=tuple(dict.fromkeys(_fixed(cell, by_id, budget) for group in groups for cell in _at_batches(group))),
+        cells=tuple(judged(pairs, margin, watches=budget.watches if budget else None)),
         scaling=tuple(scaling(cells, [_place(cell) for cell in cells])),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -108,14 +116,24 @@ def compare_paths(
     )
 
 
-def _fixed(cell: Cell, by_id: dict[str, RunRecord]) -> str:
+def _fixed(cell: Cell, by_id: dict[str, RunRecord], budget: Budget | None) -> str:
     """Return the budget at which a group of cells is compared, in words."""
-    spec, last = cell.spec, by_id[cell.run_ids[-1]]
-    per_sample = last.launch.get("units_per_sample", 1)
-    batch = spec.global_batch_size or 0
-    tokens = f" ({batch * per_sample} tokens)" if isinstance(per_sample, int) and per_sample > 1 else ""
+    if budget is not None:
+        return f"{_place(cell)}: {budget.sentence}; {cell.strategy} at a global batch of {cell.spec.global_batch_size}"
+    spec, batch = cell.spec, cell.spec.global_batch_size or 0
+    tokens = f" ({_tokens(cell, by_id)} tokens)" if _tokens(cell, by_id) != batch else ""
     size = f"global batch of {batch} samples{tokens}" if batch else "the workload's own global batch"
     return f"{_place(cell)}: fixed {size} per step, {spec.precision}, accumulation {spec.accumulate}, seed {spec.seed}"
+
+
+def _at_batches(group: Sequence[Cell]) -> Sequence[Cell]:
+    """Return one cell where all have the same global batch, else all of them."""
+    return group if len({cell.spec.global_batch_size for cell in group}) > 1 else group[:1]
+
+
+def _tokens(cell: Cell, by_id: dict[str, RunRecord]) -> int:
+    per_sample = by_id[cell.run_ids[-1]].launch.get("units_per_sample", 1)
+    return (cell.spec.global_batch_size or 0) * (per_sample if isinstance(per_sample, int) else 1)
 
 
 def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> Iterator[Pair]:

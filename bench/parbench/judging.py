@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from parbench.comparable import differs
@@ -55,15 +55,19 @@ class _Found:
     why: str = ""
 
 
-def judged(pairs: Sequence[Pair], margin: float = MARGIN) -> Iterator[CellCompared]:
+def judged(
+    pairs: Sequence[Pair], margin: float = MARGIN, watches: Callable[[str], bool] | None = None
+) -> Iterator[CellCompared]:
     """Yield every pair compared.
 
     Args:
         pairs: all that are shown together: chances are corrected for their number.
         margin: fraction below which a change is none.
+        watches: which metrics to compare; all unless given.
     """
     unranked = [_unranked(pair) for pair in pairs]
-    found = [_row(pair, judge=not why and bool(pair.reference)) for pair, why in zip(pairs, unranked, strict=True)]
+    rows = [_row(pair, judge=not why and bool(pair.reference)) for pair, why in zip(pairs, unranked, strict=True)]
+    found = [[one for one in row if watches is None or watches(one.metric)] for row in rows]
     raw = [one.difference.p for row in found for one in row if one.difference and one.difference.p is not None]
     corrected = iter(adjusted(raw))
     for pair, why, row in zip(pairs, unranked, found, strict=True):

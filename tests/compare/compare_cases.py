@@ -49,7 +49,7 @@ def a_record(
     )
     timing = timing_metrics([rounds], unit="samples", units_per_sample=1, world_size=world_size) if rounds else {}
     return RunRecord(
-        id=run_id or f"20261130T1000{repeat:02d}Z-{_digits(strategy, world_size, sweep, repeat)}",
+        id=run_id or f"20261130T1000{repeat:02d}Z-{_digits(strategy, world_size, sweep, repeat, spec)}",
         suite="suite",
         status=status,
         reason=None if status == "complete" else "rank 1 raised",

@@ -56,6 +56,16 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    fixed: Annotated[
+        str | None,
+        typer.Option(
+            "--fixed",
+            metavar="BUDGET",
+            help="Compare strategies of one PATH at memory=8GiB (each at its best global batch within that) or "
+            "tokens=4096 per step; at the same global batch unless given.",
+            show_default=False,
+        ),
+    ] = None,
     margin: Annotated[
         str,
         typer.Option("--margin", metavar="PERCENT", help="A change below this is called the same."),
@@ -82,6 +92,7 @@ def compare(
     ] = False,
 ) -> None:
     """Compare strategies of one sweep, or two results cell by cell, a verdict per metric; torch is not needed."""
+    from parbench.budget import parse_budget
     from parbench.compare import compare_paths, compare_strategies
     from parbench.errors import UsageError
     from parbench.percent import fraction
@@ -90,6 +101,8 @@ def compare(
         raise UsageError("--markdown and --json are two forms of the same; give one")
     if new is not None and reference is not None:
         raise UsageError("--reference is for one PATH: with two, each cell is held against the same cell of the first")
+    if new is not None and fixed is not None:
+        raise UsageError("--fixed is for one PATH: two are compared at what both were measured at")
     if new is None and allow:
         raise UsageError("--allow is for two PATHs: within one, only what is alike is compared")
     if target_loss is not None and not by_loss:
@@ -101,7 +114,9 @@ def compare(
         _by_loss(path, records, target_loss, as_json=as_json)
         return
     if new is None:
-        found = compare_strategies(records, path=str(path), reference=reference, margin=fraction(margin, "--margin"))
+        budget = parse_budget(fixed) if fixed is not None else None
+        level = fraction(margin, "--margin")
+        found = compare_strategies(records, path=str(path), reference=reference, margin=level, budget=budget)
     else:
         found = compare_paths(
             records,
