@@ -72,6 +72,10 @@ def check_turns(
         if problems or not records:
             why = problems[0].sentence if problems else "it stored no records: an empty result never passes"
             raise CheckFailed(f"{folder}: {why}")
+        if len({record.environment.software for record in records}) > 1:
+            raise CheckFailed(
+                f"{folder}: its code or a library changed while it was measured; leave both alone until then"
+            )
         sides.append(records)
     found = compare_paths(sides[0], sides[1], old_path=str(base), new_path=str(head), turns=True, margin=margin)
     return _as_check(found, metrics, unwatched, margin)

@@ -66,6 +66,13 @@ def test_head_that_stores_nothing_never_passes(command, measuring, tmp_path):
     assert "an empty result never passes" in err or "no file or folder" in err
 
 
+def test_code_that_changed_while_it_was_measured_is_no_version(command, measuring, tmp_path):
+    edited = [*runs(OLD[:2], first=500), *runs(OLD[2:], first=600, software="edited")]
+    code, _, err = in_turns(command, measuring("base", runs(OLD)), measuring("head", edited), tmp_path)
+    assert code == 1
+    assert "changed while it was measured" in err
+
+
 @pytest.mark.parametrize(
     ("head", "code", "told"),
     [
