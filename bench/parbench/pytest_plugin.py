@@ -139,6 +139,9 @@ class SuiteFile(pytest.Module):
             test.add_marker(
                 pytest.mark.benchmark(timer=slowest_rank_seconds, group=f"{spec.workload}/{spec.size}", warmup=False)
             )
+            if self.config.pluginmanager.hasplugin("timeout"):
+                # The first test waits for the whole suite, whose cells have a deadline of their own (`timeout_s`).
+                test.add_marker(pytest.mark.timeout(0))
             yield test
 
 
