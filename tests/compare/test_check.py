@@ -62,6 +62,17 @@ def test_four_runs_are_no_baseline_for_time_and_enough_for_bytes():
     assert found["traffic_bytes_per_step"].outcome == "regression"
 
 
+def test_an_accuracy_that_never_varied_fails_on_any_change_once_there_are_runs_enough():
+    def right(fraction):
+        return {"held_out_accuracy": Metric(value=fraction, unit="fraction", better="higher")}
+
+    def outcome(count):
+        found = outcomes(runs(STEADY[:count], metrics=right(0.967)), later(times(1), metrics=right(0.964)))
+        return found["held_out_accuracy"].outcome
+
+    assert (outcome(5), outcome(4)) == ("regression", "inconclusive")
+
+
 def test_a_machine_disturbed_half_way_is_inconclusive_not_a_regression():
     disturbed = [
         a_record([0.01] * 5 + [0.03 + 0.001 * k] * 5, sweep=f"new{k}", run_id=f"20261130T12000{k}Z-00000000")
