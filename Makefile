@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance quiet compressors agreement gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors agreement power gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -37,6 +37,10 @@ conformance: $(READY) ## everything through every law at every world size, and t
 	$(BIN)/parbench conform all -n 2 -n 3 -n 4
 	$(BIN)/python -m pytest -q -m 'nightly and not quiet and not gpu'
 
+SUITE ?= nightly.toml
+nightly: $(READY) ## every cell of a suite as a benchmark of pytest, kept and comparable (docs/nightly.md)
+	$(BIN)/python -m pytest --parbench-suite $(SUITE) --benchmark-enable --benchmark-only --benchmark-autosave
+
 quiet: $(READY) ## what shaped links and the bench reach, on a machine on which nothing else runs
 	$(BIN)/python -m pytest -q -s -m quiet
 
@@ -47,6 +51,10 @@ agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ra
 	-$(BIN)/parbench run docs/agreement.toml
 	{ sed '/^|/,$$d' docs/agreement.md; $(BIN)/parbench show results/agreement --agreement; } > docs/agreement.new
 	mv docs/agreement.new docs/agreement.md
+
+power: $(READY) ## docs/power.md: how often changes are found, by simulation (some minutes)
+	$(BIN)/python tests/compare/power.py > docs/power.new
+	mv docs/power.new docs/power.md
 
 # Not .venv: a borrowed GPU machine has a torch of its own and no network. What it lacks can lie in .gpu, put there by
 # `pip install --target .gpu PACKAGE` on a machine like it.

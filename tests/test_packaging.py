@@ -279,7 +279,8 @@ def test_without_torch_stored_records_are_read(reading: Installed, tmp_path: Pat
     stored = tmp_path / "stored"
     stored.mkdir()
     shutil.copy(RECORD, stored / "record.json")
-    for arguments in (["--help"], ["show", "stored"], ["show", "stored", "--json"], ["doctor"], ["doctor", "--json"]):
+    shown = (["show", "stored"], ["show", "stored", "--json"], ["compare", "stored"], ["baseline", "show", "stored"])
+    for arguments in (["--help"], ["doctor"], ["doctor", "--json"], *shown):
         finished = reading.parbench(*arguments, cwd=tmp_path)
         assert finished.returncode == 0, f"{arguments}: {finished.stderr}"
         assert finished.stdout

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from parbench.benchfile import read_benchmarks
 from parbench.errors import CheckFailed, UnreadableError, UsageError
-from parbench.history import SCHEMA, History, histories
+from parbench.history import SCHEMA, History, histories, merged
+from parbench.index import summaries
 from parbench.naming import new_run_id
-from parbench.store import Store, find_records
+from parbench.store import Store
 
 PREFIX = "baseline-"
 _MAX_BYTES = 1 << 26
@@ -49,16 +51,9 @@ def read_baseline(path: Path, machine: str) -> History:
     """
     if not path.exists():
         raise UsageError(f"there is no baseline {str(path)!r}; make one with parbench baseline record PATH")
-    if not path.is_dir():
-        found = [read_file(path)]
-    elif files := sorted(path.glob(f"{PREFIX}*.json")):
-        ours = [file for file in files if file.name.startswith(f"{PREFIX}{machine}-")]
-        found = [read_file((ours or files)[-1])]
-    else:
-        records, problems = find_records(path)
-        if problems:
-            raise UnreadableError(f"a record of the baseline cannot be read: {problems[0].sentence}; mend or remove it")
-        found = histories(records, str(path))
+    files = sorted(path.glob(f"{PREFIX}*.json")) if path.is_dir() else []
+    ours = [file for file in files if file.name.startswith(f"{PREFIX}{machine}-")]
+    found = [read_file((ours or files)[-1])] if files else stored_histories(path)
     if not found:
         raise UsageError(f"no records in the baseline {str(path)!r}; measure the suite several times first")
     if same := [one for one in found if one.environment.fingerprint == machine]:
@@ -68,6 +63,44 @@ def read_baseline(path: Path, machine: str) -> History:
         f"the baseline {str(path)!r} is of another machine ({other.facts.get('cpu') or 'unknown'}, fingerprint "
         f"{other.fingerprint}, here {machine}): times of two machines are not compared; record a baseline here"
     )
+
+
+def stored_histories(path: Path) -> list[History]:
+    """Return the history of each machine at `path`, the one that measured last at the end.
+
+    Args:
+        path: a baseline, results of parbench, or files of pytest-benchmark; a file or a folder.
+
+    Raises:
+        UsageError: there is nothing at `path`.
+        UnreadableError: something there cannot be read: what is left would be taken for all.
+    """
+    if path.is_file() and (kind := _kind(path)) != "record":
+        return [read_file(path)] if kind == "baseline" else read_benchmarks(path)
+    found, problems = summaries(path)
+    if problems:
+        raise UnreadableError(f"{len(problems)} records cannot be read: {problems[0].sentence}; remove them first")
+    if found:
+        return histories([one.summary for one in found], str(path))
+    files = [file for file in sorted(path.rglob("*.json")) if _kind(file) == "benchmarks"]
+    machines: dict[str, list[History]] = {}
+    for one in (history for file in files for history in read_benchmarks(file)):
+        machines.setdefault(one.environment.fingerprint, []).append(one)
+    return sorted((merged(group) for group in machines.values()), key=lambda one: one.runs[-1])
+
+
+def _kind(path: Path) -> str:
+    """Return what a JSON file says it is: a baseline, benchmarks of pytest, or, as far as is known here, a record."""
+    try:
+        keys = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw]) if _small(path) else {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # A damaged baseline is known by its name only.
+        return "baseline" if path.name.startswith(PREFIX) else "record"
+    return "baseline" if "history" in keys else "benchmarks" if "benchmarks" in keys else "record"
+
+
+def _small(path: Path) -> bool:
+    return path.stat().st_size <= _MAX_BYTES
 
 
 def read_file(path: Path) -> History:

@@ -114,7 +114,7 @@ def _judged(
 ) -> tuple[Outcome, str]:
     moved = _moved(old.better, one.new - one.old)
     constant = len(set(old.values)) == 1
-    if constant and (len(old.values) > 1 or metric in COUNTED):
+    if constant and (len(old.values) >= FEWEST_RUNS or metric in COUNTED):
         near = one.old != 0 and abs(one.new / one.old - 1) < ROUNDOFF
         return ("passed", "") if near or one.new == one.old else (moved, "the baseline never varied")
     if len(old.values) < FEWEST_RUNS:

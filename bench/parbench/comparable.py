@@ -90,13 +90,12 @@ def grouped(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def by_cell(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Return fresh launches of the same cell, machine and software together, by repeat; what is newest comes last."""
+    """Return fresh launches of the same cell, machine and software together, by repeat."""
     groups: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         key = (record.spec_id, record.environment.fingerprint, record.environment.software)
         groups.setdefault(key, []).append(record)
-    ordered = [sorted(group, key=lambda r: (r.repeat, r.id)) for group in groups.values()]
-    return sorted(ordered, key=lambda group: max(r.id for r in group))
+    return [sorted(group, key=lambda r: (r.repeat, r.id)) for group in groups.values()]
 
 
 def alike(spec: RunSpec) -> tuple[object, ...]:

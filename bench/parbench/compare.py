@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from parbench.budget import Budget, at_budget
 from parbench.comparable import ALLOWED, Differs, alike, by_cell, differs, grouped
 from parbench.comparison import CellCompared, Comparison
 from parbench.errors import CheckFailed, UsageError, unknown_name
 from parbench.judging import Pair, judged
-from parbench.metrics import Cell, combine
+from parbench.metrics import Cell
 from parbench.record import RunRecord
+from parbench.samples import cells_of
 from parbench.scaling import crossover, scaling
 from parbench.verdict import MARGIN
 
@@ -23,7 +25,12 @@ _NOT_TOGETHER = (
 
 
 def compare_strategies(
-    records: Sequence[RunRecord], *, path: str, reference: str | None = None, margin: float = MARGIN
+    records: Sequence[RunRecord],
+    *,
+    path: str,
+    reference: str | None = None,
+    margin: float = MARGIN,
+    budget: Budget | None = None,
 ) -> Comparison:
     """Hold every strategy of a sweep against `reference`, on the same workload, batch and machine.
 
@@ -32,24 +39,27 @@ def compare_strategies(
         path: where they are from.
         reference: a strategy as it was written; by default `single`, else the first.
         margin: fraction below which a change is none.
+        budget: what is fixed instead of the global batch.
 
     Raises:
-        UsageError: no cell has that strategy.
+        UsageError: no cell has that strategy, or none is within the budget.
     """
-    cells = combine(records)
+    cells = cells_of(records)
     names = list(dict.fromkeys(cell.strategy for cell in cells))
     if reference is not None and reference not in names:
         raise unknown_name("strategy", reference, names, "the strategies of these records")
     named = reference or next((name for name in (REFERENCE, *names) if name in names), "")
     by_id = {record.id: record for record in records}
-    pairs = [pair for group in grouped(cells) for pair in _against(group, named, by_id)]
+    groups = grouped(cells) if budget is None else at_budget(cells, budget, lambda cell: _tokens(cell, by_id))
+    pairs = [pair for group in groups for pair in _against(group, named, by_id)]
     notes = [sentence for group in grouped(cells) for sentence in crossover(group)]
     if {cell.spec.world_size for cell in cells} - {1} and any(cell.strategy == REFERENCE for cell in cells):
         notes.append(f"{REFERENCE} is one process without a wrapper, whatever the ranks of the others")
     return Comparison(
         old=named,
         new=path,
-        cells=tuple(judged(pairs, margin)),
+        fixed=tuple(dict.fromkeys(_fixed(cell, by_id, budget) for group in groups for cell in _at_batches(group))),
+        cells=tuple(judged(pairs, margin, watches=budget.watches if budget else None)),
         scaling=tuple(scaling(cells, [_place(cell) for cell in cells])),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -106,6 +116,26 @@ def compare_paths(
     )
 
 
+def _fixed(cell: Cell, by_id: dict[str, RunRecord], budget: Budget | None) -> str:
+    """Return the budget at which a group of cells is compared, in words."""
+    if budget is not None:
+        return f"{_place(cell)}: {budget.sentence}; {cell.strategy} at a global batch of {cell.spec.global_batch_size}"
+    spec, batch = cell.spec, cell.spec.global_batch_size or 0
+    tokens = f" ({_tokens(cell, by_id)} tokens)" if _tokens(cell, by_id) != batch else ""
+    size = f"global batch of {batch} samples{tokens}" if batch else "the workload's own global batch"
+    return f"{_place(cell)}: fixed {size} per step, {spec.precision}, accumulation {spec.accumulate}, seed {spec.seed}"
+
+
+def _at_batches(group: Sequence[Cell]) -> Sequence[Cell]:
+    """Return one cell where all have the same global batch, else all of them."""
+    return group if len({cell.spec.global_batch_size for cell in group}) > 1 else group[:1]
+
+
+def _tokens(cell: Cell, by_id: dict[str, RunRecord]) -> int:
+    per_sample = by_id[cell.run_ids[-1]].launch.get("units_per_sample", 1)
+    return (cell.spec.global_batch_size or 0) * (per_sample if isinstance(per_sample, int) else 1)
+
+
 def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> Iterator[Pair]:
     references = [cell for cell in group if cell.strategy == named]
     for cell in group:
@@ -118,12 +148,13 @@ def _against(group: Sequence[Cell], named: str, by_id: dict[str, RunRecord]) -> 
 
 
 def _newest(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
-    """Return the launches of each cell by (spec_id, machine), of the software that measured it last.
-
-    Cells keep the order of the records, which is that of the suite.
-    """
-    newest = {(one[-1].spec_id, one[-1].environment.fingerprint): one for one in by_cell(records)}
-    return {key: newest[key] for key in dict.fromkeys((r.spec_id, r.environment.fingerprint) for r in records)}
+    """Return the launches of each cell by (spec_id, machine), of the software that measured it last."""
+    found: dict[tuple[str, str], list[RunRecord]] = {}
+    for group in by_cell(records):
+        key = (group[-1].spec_id, group[-1].environment.fingerprint)
+        if key not in found or max(r.id for r in group) > max(r.id for r in found[key]):
+            found[key] = group
+    return found
 
 
 def _matched(

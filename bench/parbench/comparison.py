@@ -109,6 +109,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         old: the reference strategy, or the path of old results.
         new: the path of what is judged.
+        fixed: per workload, what all of its strategies have in common: the budget they are compared at.
         differs: what differs for all cells alike.
         cells: one by one.
         missing: cells of old that new lacks, in words.
@@ -120,6 +121,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema = SCHEMA
     old: str
     new: str
+    fixed: tuple[str, ...] = ()
     differs: tuple[Differs, ...] = ()
     cells: tuple[CellCompared, ...] = ()
     missing: tuple[str, ...] = ()

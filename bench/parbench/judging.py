@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from parbench.comparable import differs
 from parbench.comparison import CellCompared, Compared
 from parbench.difference import Difference, difference
 from parbench.explain import because
-from parbench.metrics import combine
 from parbench.record import Metric, RunRecord
 from parbench.resampling import adjusted
-from parbench.samples import ran_together, sample_of
+from parbench.samples import metrics_of, ran_together, sample_of
 from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 
+# Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
+_TURNS_IN_PAIRS = 9
 # The same samples once more, multiplied by a constant: one test of them is enough.
 RESCALED = frozenset({"tokens_per_s", "samples_per_s_per_device"})
 
@@ -54,15 +55,19 @@ class _Found:
     why: str = ""
 
 
-def judged(pairs: Sequence[Pair], margin: float = MARGIN) -> Iterator[CellCompared]:
+def judged(
+    pairs: Sequence[Pair], margin: float = MARGIN, watches: Callable[[str], bool] | None = None
+) -> Iterator[CellCompared]:
     """Yield every pair compared.
 
     Args:
         pairs: all that are shown together: chances are corrected for their number.
         margin: fraction below which a change is none.
+        watches: which metrics to compare; all unless given.
     """
     unranked = [_unranked(pair) for pair in pairs]
-    found = [_row(pair, judge=not why and bool(pair.reference)) for pair, why in zip(pairs, unranked, strict=True)]
+    rows = [_row(pair, judge=not why and bool(pair.reference)) for pair, why in zip(pairs, unranked, strict=True)]
+    found = [[one for one in row if watches is None or watches(one.metric)] for row in rows]
     raw = [one.difference.p for row in found for one in row if one.difference and one.difference.p is not None]
     corrected = iter(adjusted(raw))
     for pair, why, row in zip(pairs, unranked, found, strict=True):
@@ -75,7 +80,7 @@ def judged(pairs: Sequence[Pair], margin: float = MARGIN) -> Iterator[CellCompar
 
 def _row(pair: Pair, *, judge: bool) -> list[_Found]:
     """Return every metric that either side measured."""
-    old, new = _metrics(pair.old) if pair.reference else {}, _metrics(pair.new)
+    old, new = metrics_of(pair.old) if pair.reference else {}, metrics_of(pair.new)
     names = [name for name, m in (old | new).items() if name not in RESCALED and (_has(m) or _has(old.get(name)))]
     return [_found(name, pair, old.get(name), new.get(name), judge=judge) for name in names]
 
@@ -89,7 +94,8 @@ def _found(name: str, pair: Pair, old: Metric | None, new: Metric | None, *, jud
     if lacking or suspect:
         return _Found(metric=name, old=old, new=new, why="; ".join(lacking or suspect))
     samples = [sample_of(side, name) for side in (pair.old, pair.new)]
-    found = difference(samples[0], samples[1], paired=pair.together or pair.turns)
+    in_pairs = pair.together or (pair.turns and len(pair.new) >= _TURNS_IN_PAIRS)
+    found = difference(samples[0], samples[1], paired=in_pairs)
     wandering = (
         [] if pair.together else [s for s, sample in zip(("old", "new"), samples, strict=True) if drifted(sample)]
     )
@@ -176,12 +182,6 @@ def _problem(record: RunRecord, same_strategy: bool) -> str | None:
     if not same_strategy and agreement.declared not in ("exactly", "closely"):
         return f"it trains {agreement.declared}, not step for step as one process: compare by loss, not by speed alone"
     return None
-
-
-def _metrics(records: Sequence[RunRecord]) -> dict[str, Metric]:
-    """Return the metrics of the complete launches of one cell."""
-    complete = [record for record in records if record.status == "complete"]
-    return combine(complete)[-1].metrics if complete else {}
 
 
 def _has(metric: Metric | None) -> bool:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from parbench.difference import Sample
+import msgspec
+
+from parbench.comparable import by_cell
+from parbench.difference import Sample, value_of
 from parbench.gates import usable
-from parbench.record import RunRecord
+from parbench.metrics import Cell
+from parbench.record import Metric, RunRecord
 
 RATES = ("samples_per_s", "tokens_per_s", "samples_per_s_per_device")
 
@@ -18,9 +22,54 @@ def sample_of(records: Sequence[RunRecord], name: str) -> Sample:
     return Sample(launches=launches, rate=name in RATES)
 
 
+def metrics_of(records: Sequence[RunRecord]) -> dict[str, Metric]:
+    """Return the metrics of the complete launches of one cell together: values and how far to trust them.
+
+    They have no intervals, which take long and which a comparison finds itself.
+    """
+    complete = [record for record in records if record.status == "complete"]
+    names = dict.fromkeys(name for record in complete for name in record.metrics)
+    return {name: _metric_of(complete, name) for name in names}
+
+
+def cells_of(records: Sequence[RunRecord]) -> list[Cell]:
+    """Return every cell with its metrics over launches, without intervals, in the order in which cells first appear."""
+    return [_cell(group) for group in by_cell(records)]
+
+
 def ran_together(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> bool:
     """Whether launch k of both was one launch, in which their rounds took turns."""
     return len(old) == len(new) > 0 and all(_together(a, b) for a, b in zip(old, new, strict=True))
+
+
+def _cell(records: Sequence[RunRecord]) -> Cell:
+    first = records[0]
+    complete = [record for record in records if record.status == "complete"]
+    return Cell(
+        spec=first.spec,
+        spec_id=first.spec_id,
+        strategy=first.spec.strategy,
+        fingerprint=first.environment.fingerprint,
+        software=first.environment.software,
+        run_ids=tuple(record.id for record in records),
+        statuses=tuple(record.status for record in records),
+        launches=len(complete),
+        metrics=metrics_of(complete),
+        launch_medians={},
+        spread={},
+        rankable=bool(complete) and all(record.rankable for record in records if record.status != "interrupted"),
+    )
+
+
+def _metric_of(records: Sequence[RunRecord], name: str) -> Metric:
+    metrics = [record.metrics[name] for record in records if name in record.metrics]
+    sample = sample_of(records, name)
+    if not sample.launches:
+        return next((one for one in metrics if one.value is None), metrics[0])
+    rounds = [pair for launch in sample.launches for pair in launch]
+    valued = [one for one in metrics if one.value is not None]
+    worst = next((one for one in valued if one.quality == "suspect"), valued[-1])
+    return msgspec.structs.replace(worst, value=value_of(rounds, rate=sample.rate), ci_low=None, ci_high=None)
 
 
 def _together(a: RunRecord, b: RunRecord) -> bool:

@@ -171,7 +171,7 @@ def find_runs(path: Path | str) -> tuple[list[Run], list[Problem]]:
         return [Run(folder=path if path.is_dir() else path.parent, record=read_record(path))], []
     runs: list[Run] = []
     problems: list[Problem] = []
-    for folder in _folders(path, problems):
+    for folder in record_folders(path, problems):
         try:
             runs.append(Run(folder=folder, record=read_record(folder)))
         except UnreadableError as error:
@@ -179,7 +179,7 @@ def find_runs(path: Path | str) -> tuple[list[Run], list[Problem]]:
     return sorted(runs, key=lambda run: (run.record.id, run.folder)), problems
 
 
-def _folders(top: Path, problems: list[Problem]) -> Iterator[Path]:
+def record_folders(top: Path, problems: list[Problem]) -> Iterator[Path]:
     """Yield folders that hold a record; links are not followed, so there are no loops."""
 
     def unlisted(error: OSError) -> None:

@@ -1,7 +1,7 @@
 """Records made by hand for comparing: rounds of known length, one machine and one software unless said."""
 
+import zlib
 from collections.abc import Sequence
-from zlib import crc32
 
 from parbench.metrics import timing_metrics
 from parbench.record import Agreement, Chosen, Environment, Metric, Round, RunRecord
@@ -49,7 +49,7 @@ def a_record(
     )
     timing = timing_metrics([rounds], unit="samples", units_per_sample=1, world_size=world_size) if rounds else {}
     return RunRecord(
-        id=run_id or f"20261130T1000{repeat:02d}Z-{crc32(repr((strategy, world_size, sweep, repeat)).encode()):08x}",
+        id=run_id or f"20261130T1000{repeat:02d}Z-{_digits(strategy, world_size, sweep, repeat, spec)}",
         suite="suite",
         status=status,
         reason=None if status == "complete" else "rank 1 raised",
@@ -67,6 +67,10 @@ def a_record(
     )
 
 
+def _digits(*what) -> str:
+    return f"{zlib.crc32(repr(what).encode()):08x}"
+
+
 def launches(seconds: Sequence[float], **settings) -> list[RunRecord]:
     """Return fresh launches of one cell whose rounds take about `seconds` each, a little apart from one another."""
     wobble = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
@@ -76,7 +80,7 @@ def launches(seconds: Sequence[float], **settings) -> list[RunRecord]:
 def runs(seconds: Sequence[float], *, first: int = 0, **settings) -> list[RunRecord]:
     """Return one launch of a cell per `parbench run`, oldest first; run k of two cells is the same run."""
     wobble = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
-    cell = f"{abs(hash((settings.get('strategy', 'ddp'), settings.get('world_size', 2)))) % 2**32:08x}"
+    cell = _digits(settings.get("strategy", "ddp"), settings.get("world_size", 2))
     return [
         a_record([s * w for w in wobble], sweep=f"run{k}", run_id=f"20261130T10{k:04d}Z-{cell}", **settings)
         for k, s in enumerate(seconds, start=first)

@@ -11,12 +11,14 @@ from parbench.checking import check
 from parbench.errors import CheckFailed, UsageError
 from parbench.history import histories
 from parbench.record import Agreement, Metric
+from parbench.summary import summary_of
 
 STEADY = [0.0100, 0.0102, 0.0099, 0.0101, 0.0098, 0.0102, 0.0099, 0.0101, 0.0098, 0.0101]
 
 
 def outcomes(old, new, **more):
-    (before,), (after,) = histories(old, "old"), histories(new, "new")
+    sides = [("old", old), ("new", new)]
+    (before,), (after,) = (histories([summary_of(r) for r in side], name) for name, side in sides)
     return {one.metric: one for one in check(before, after, **more).checked}
 
 
@@ -58,6 +60,17 @@ def test_four_runs_are_no_baseline_for_time_and_enough_for_bytes():
     assert found["step_time_s"].outcome == "inconclusive"
     assert "has 4 runs, at least 5" in found["step_time_s"].why
     assert found["traffic_bytes_per_step"].outcome == "regression"
+
+
+def test_an_accuracy_that_never_varied_fails_on_any_change_once_there_are_runs_enough():
+    def right(fraction):
+        return {"held_out_accuracy": Metric(value=fraction, unit="fraction", better="higher")}
+
+    def outcome(count):
+        found = outcomes(runs(STEADY[:count], metrics=right(0.967)), later(times(1), metrics=right(0.964)))
+        return found["held_out_accuracy"].outcome
+
+    assert (outcome(5), outcome(4)) == ("regression", "inconclusive")
 
 
 def test_a_machine_disturbed_half_way_is_inconclusive_not_a_regression():
@@ -137,9 +150,8 @@ def test_a_cell_that_fails_now_fails_and_a_flaky_one_is_inconclusive():
 
 
 def test_a_retried_launch_is_one_run_of_its_case_not_another_series():
-    (history,) = histories(
-        [*runs(STEADY), *[msgspec.structs.replace(r, repeat=1, id=r.id + "b") for r in runs(STEADY)]]
-    )
+    again = [msgspec.structs.replace(r, repeat=1, id=r.id + "b") for r in runs(STEADY)]
+    (history,) = histories([summary_of(r) for r in (*runs(STEADY), *again)])
     (cell,) = history.cells.values()
     assert cell.passed == 10
     assert len(cell.series["step_time_s"].values) == 10

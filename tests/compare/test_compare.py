@@ -35,6 +35,13 @@ def test_a_strategy_twice_as_slow_as_the_reference_is_slower_in_time_and_rate():
     assert found.cells[0].reference == ""
 
 
+def test_the_header_says_at_which_budget_strategies_are_compared():
+    records = [*launches(FAST, strategy="single", world_size=1), *launches(SLOW, strategy="ddp")]
+    assert compare_strategies(records, path="r").fixed == (
+        "digits/small: fixed global batch of 64 samples per step, fp32, accumulation 1, seed 0",
+    )
+
+
 def test_the_reference_can_be_named_and_must_be_there():
     records = [*launches(FAST, strategy="fsdp"), *launches(SLOW, strategy="ddp")]
     assert metric(compare_strategies(records, path="r", reference="ddp"), "fsdp").word == "faster"

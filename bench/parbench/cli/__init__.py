@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline`, `history` and `doctor`.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -20,6 +20,7 @@ from parbench.cli.compare import EXAMPLES as COMPARED
 from parbench.cli.compare import compare
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
+from parbench.cli.history import history
 from parbench.cli.listing import list_plugins
 from parbench.cli.network import network
 from parbench.cli.run import EXAMPLES, run
@@ -43,6 +44,7 @@ app.command("show", epilog=SHOWN)(show)
 app.command("compare", epilog=COMPARED)(compare)
 app.command("check", epilog=CHECKED)(check)
 app.add_typer(baseline, name="baseline")
+app.command("history")(history)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")

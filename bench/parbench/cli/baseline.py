@@ -51,10 +51,9 @@ def show(
     """Show what a baseline holds, with the noise floor of every metric."""
     import msgspec
 
-    from parbench.baseline import read_file
     from parbench.report.check import baseline_table
 
-    history = newest(path) if path.is_dir() else read_file(path)
+    history = newest(path)
     if as_json:
         output.document(msgspec.json.format(msgspec.json.encode(history), indent=1))
         return

@@ -11,25 +11,60 @@ import typer
 from parbench.cli import output
 
 if TYPE_CHECKING:
+    from parbench.checkresult import CheckResult
     from parbench.history import History
 
 EXAMPLES = (
     "parbench check results/nightly --baseline baselines · "
-    "parbench check results/nightly --baseline baselines --threshold 3% --junit check.xml"
+    "parbench check results/nightly --baseline baselines --threshold 3% --junit check.xml · "
+    "parbench check --base '../base/.venv/bin/parbench run suite.toml' --against-head 'parbench run suite.toml'"
 )
 
 
+_STORED, _TURNS = "New results against a baseline", "Two versions measured in turns"
+
+
 def check(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="New results.", show_default=False)],
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="New results, or a file of pytest --benchmark-json.", show_default=False),
+    ] = None,
     baseline: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--baseline",
             metavar="PATH",
             help="A baseline file, a folder of them (the newest of this machine counts), or results of earlier runs.",
             show_default=False,
+            rich_help_panel=_STORED,
         ),
-    ],
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="CMD",
+            help="Measures the old version, such as '../base/.venv/bin/parbench run suite.toml'.",
+            show_default=False,
+            rich_help_panel=_TURNS,
+        ),
+    ] = None,
+    against_head: Annotated[
+        str | None,
+        typer.Option(
+            "--against-head",
+            metavar="CMD",
+            help="Measures the new version; both run in turns, here and now.",
+            show_default=False,
+            rich_help_panel=_TURNS,
+        ),
+    ] = None,
+    launches: Annotated[
+        int, typer.Option("--launches", metavar="N", help="Runs of each command.", rich_help_panel=_TURNS)
+    ] = 6,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="DIR", help="Where their results go.", rich_help_panel=_TURNS)
+    ] = Path("results"),
     threshold: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,14 +104,12 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 where something is inconclusive.")] = False,
 ) -> None:
-    """Check new runs against a baseline of the same machine; torch is not needed.
+    """Check new runs against a baseline of the same machine, or two versions against each other, measured in turns.
 
-    Better by more than the noise fails too: the baseline is out of date, record a new one.
+    Better by more than the noise of a baseline fails too: it is out of date, record a new one.
     """
     import msgspec
 
-    from parbench.baseline import read_baseline
-    from parbench.checking import check as checked
     from parbench.checkresult import FAILING
     from parbench.errors import UsageError
     from parbench.percent import fraction
@@ -84,9 +117,17 @@ def check(
     level = fraction(alpha, "--alpha")
     if not 0 < level <= 0.5:
         raise UsageError(f"--alpha {alpha}: give a chance above 0% and at most 50%")
-    new = newest(path)
-    old = read_baseline(baseline, new.environment.fingerprint)
-    result = checked(old, new, thresholds=_thresholds(threshold or ()), metrics=metric or (), alpha=level)
+    wanted = _thresholds(threshold or ())
+    if path is not None and baseline is not None and base is None and against_head is None:
+        result = _stored(path, baseline, wanted, metric or (), level)
+    elif path is None and baseline is None and base is not None and against_head is not None:
+        result = _in_turns(base, against_head, launches, out, wanted, metric or ())
+        accept_better = True
+    else:
+        raise UsageError(
+            "write parbench check PATH --baseline PATH, or parbench check --base CMD --against-head CMD to measure two "
+            "versions in turns"
+        )
     if as_json:
         output.document(msgspec.json.format(msgspec.json.encode(result), indent=1))
     else:
@@ -107,6 +148,34 @@ def check(
         raise typer.Exit(1)
 
 
+def _stored(
+    path: Path, baseline: Path, thresholds: dict[str, float], metrics: Sequence[str], alpha: float
+) -> CheckResult:
+    from parbench.baseline import read_baseline
+    from parbench.checking import check as checked
+
+    new = newest(path)
+    old = read_baseline(baseline, new.environment.fingerprint)
+    return checked(old, new, thresholds=thresholds, metrics=metrics, alpha=alpha)
+
+
+def _in_turns(
+    base: str, head: str, launches: int, out: Path, thresholds: dict[str, float], metrics: Sequence[str]
+) -> CheckResult:
+    from parbench.against import check_turns, measure_in_turns
+    from parbench.checking import UNWATCHED
+    from parbench.errors import UsageError
+    from parbench.naming import new_run_id
+    from parbench.verdict import MARGIN
+
+    if set(thresholds) - {""}:
+        raise UsageError("--against-head takes one --threshold for all metrics, such as --threshold 3%")
+    folder = out / f"against-{new_run_id()}"
+    folders = measure_in_turns(base, head, launches, folder, lambda text: typer.echo(text, err=True))
+    output.notes([f"results: {folder}"])
+    return check_turns(*folders, metrics=metrics, unwatched=UNWATCHED, margin=thresholds.get("", MARGIN))
+
+
 def newest(path: Path) -> History:
     """Return the history under `path`, of the machine that measured last.
 
@@ -114,16 +183,10 @@ def newest(path: Path) -> History:
         CheckFailed: there are no records: an empty result never passes.
         UnreadableError: a record cannot be read: what is left would be judged as if it were all.
     """
-    from parbench.errors import CheckFailed, UnreadableError
-    from parbench.history import histories
-    from parbench.store import find_records
+    from parbench.baseline import stored_histories
+    from parbench.errors import CheckFailed
 
-    records, problems = find_records(path)
-    if problems:
-        raise UnreadableError(
-            f"{len(problems)} records cannot be read: {problems[0].sentence}; remove or measure again"
-        )
-    found = histories(records, str(path))
+    found = stored_histories(path)
     if not found:
         raise CheckFailed(f"no records in {str(path)!r}: an empty result never passes; give what parbench run printed")
     return found[-1]

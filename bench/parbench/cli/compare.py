@@ -56,10 +56,35 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    fixed: Annotated[
+        str | None,
+        typer.Option(
+            "--fixed",
+            metavar="BUDGET",
+            help="Compare strategies of one PATH at memory=8GiB (each at its best global batch within that) or "
+            "tokens=4096 per step; at the same global batch unless given.",
+            show_default=False,
+        ),
+    ] = None,
     margin: Annotated[
         str,
         typer.Option("--margin", metavar="PERCENT", help="A change below this is called the same."),
     ] = "2%",
+    by_loss: Annotated[
+        bool,
+        typer.Option(
+            "--by-loss", help="Compare by loss: steps, seconds, bytes and joules until a training loss is reached."
+        ),
+    ] = False,
+    target_loss: Annotated[
+        float | None,
+        typer.Option(
+            "--target-loss",
+            metavar="LOSS",
+            help="With --by-loss: the loss to reach; the highest that any strategy ended with unless given.",
+            show_default=False,
+        ),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as a pull request shows it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     strict: Annotated[
@@ -67,6 +92,7 @@ def compare(
     ] = False,
 ) -> None:
     """Compare strategies of one sweep, or two results cell by cell, a verdict per metric; torch is not needed."""
+    from parbench.budget import parse_budget
     from parbench.compare import compare_paths, compare_strategies
     from parbench.errors import UsageError
     from parbench.percent import fraction
@@ -75,11 +101,22 @@ def compare(
         raise UsageError("--markdown and --json are two forms of the same; give one")
     if new is not None and reference is not None:
         raise UsageError("--reference is for one PATH: with two, each cell is held against the same cell of the first")
+    if new is not None and fixed is not None:
+        raise UsageError("--fixed is for one PATH: two are compared at what both were measured at")
     if new is None and allow:
         raise UsageError("--allow is for two PATHs: within one, only what is alike is compared")
+    if target_loss is not None and not by_loss:
+        raise UsageError("--target-loss goes with --by-loss")
     records = read(path)
+    if by_loss:
+        if new is not None or markdown or reference is not None:
+            raise UsageError("--by-loss compares the strategies of one PATH, as a table or --json; leave the rest out")
+        _by_loss(path, records, target_loss, as_json=as_json)
+        return
     if new is None:
-        found = compare_strategies(records, path=str(path), reference=reference, margin=fraction(margin, "--margin"))
+        budget = parse_budget(fixed) if fixed is not None else None
+        level = fraction(margin, "--margin")
+        found = compare_strategies(records, path=str(path), reference=reference, margin=level, budget=budget)
     else:
         found = compare_paths(
             records,
@@ -96,18 +133,32 @@ def compare(
         raise typer.Exit(1)
 
 
+def _by_loss(path: Path, records: list[RunRecord], target: float | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from parbench.toloss import to_loss
+
+    found = to_loss(path, records, target)
+    if as_json:
+        output.document(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        return
+    from parbench.report.toloss import loss_table
+
+    output.results(loss_table(found))
+
+
 def read(path: Path) -> list[RunRecord]:
-    """Return the records under `path`; those that cannot be read are told and left out.
+    """Return the records to compare under `path`; those that cannot be read are told and left out.
 
     Raises:
         UsageError: there are none.
         UnreadableError: none can be read.
     """
     from parbench.errors import UnreadableError, UsageError
-    from parbench.store import find_records
+    from parbench.index import newest_records
 
-    records, problems = find_records(path)
-    output.notes(problem.sentence for problem in problems)
+    records, problems, notes = newest_records(path)
+    output.notes([*notes, *(problem.sentence for problem in problems)])
     if problems:
         output.notes([f"{len(problems)} of {len(problems) + len(records)} records cannot be read and are left out"])
     if not records and problems:

@@ -29,6 +29,7 @@ def comparison_table(comparison: Comparison, *, changes_first: bool) -> Renderab
     shown = [one for one in found if one not in same]
     sentences = list(dict.fromkeys(one.why for one in shown if one.why))
     parts: list[RenderableType] = [Text(title(comparison), style="bold")]
+    parts += [Text(visible(sentence, 500), style="dim") for sentence in comparison.fixed]
     parts += [Text(f"differs: {sentence}") for sentence in differing(comparison.differs)]
     if shown:
         parts.append(_table(shown, sentences))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from parbench.comparison import Comparison
 from parbench.report.comparison import scaled_texts
 from parbench.report.lines import HEADINGS, below, differing, lines_of, title
+from parbench.report.words import visible
 
 _SCALING = ("workload", "strategy", "scaling", "ranks", "step time", "speed-up", "efficiency", "overhead", "base")
 
@@ -33,6 +34,7 @@ def plain(text: str) -> str:
 
 def _parts(comparison: Comparison) -> Iterator[str]:
     yield f"### {plain(title(comparison))}\n"
+    yield from (f"- {plain(visible(sentence, 500))}" for sentence in comparison.fixed)
     for sentence in differing(comparison.differs):
         yield f"- differs: {plain(sentence)}"
     lines = lines_of(comparison, changes_first=True)
