@@ -26,6 +26,7 @@ from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
+from parbench.memory_launch import weighed_or_why
 from parbench.metrics import Cell, combine
 from parbench.network.probe_link import LinkReport
 from parbench.record import Environment, RunRecord
@@ -154,6 +155,7 @@ class Campaign:
                 launch = Launch(partial(self._open, pending, Path(logs)), pending, self._on_phase, self._on_round)
                 try:
                     again = launch.run()
+                    self._weigh([m for m in pending if m.status == "complete" and not any(m is one for one in again)])
                 except Stopped:
                     self._finish(pending, started_at)
                     raise
@@ -181,6 +183,32 @@ class Campaign:
             stop=self._stop,
             ranks=self._ranks,
             network=spec.network,
+            memory_gib=spec.memory_gib,
+        )
+
+    def _weigh(self, measured: Sequence[Measured]) -> None:
+        """Measure the memory of each case, in fresh ranks that hold nothing else."""
+        for m in measured:
+            if not m.case.spec.memory:
+                m.weigh_reason = "it was left out (--no-memory)"
+            elif self._ranks is not None:
+                m.weigh_reason = "the ranks were started by another program: memory needs fresh ones that hold one case"
+            else:
+                self._on_phase(m, "memory")
+                found = weighed_or_why(self._open_alone, m.case.spec)
+                m.weighed, m.weigh_reason = ((), found) if isinstance(found, str) else (found, None)
+
+    def _open_alone(self, spec: RunSpec) -> Session:
+        return Session(
+            spec.world_size,
+            device=spec.device,
+            backend=spec.backend,
+            threads=spec.threads,
+            timeout_s=spec.timeout_s,
+            plugins=self._registry.plugins,
+            stop=self._stop,
+            weigh=True,
+            memory_gib=spec.memory_gib,
         )
 
     def _finish(self, ended: Sequence[Measured], started_at: str) -> None:

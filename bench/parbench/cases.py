@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.network.probe_link import LinkReport
-from parbench.observed import Power
+from parbench.observed import Power, Weighed
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -58,6 +58,8 @@ class Measured:
     judged: RoundSamples | None = None
     inspected: tuple[Inspected, ...] = ()
     power: Power | None = None
+    weighed: tuple[Weighed, ...] = ()
+    weigh_reason: str | None = None
     shards: tuple[str, ...] = ()
     compile_s: float | None = None
     startup_s: float | None = None

@@ -9,6 +9,7 @@ from parbench.accounts import account_cautions, account_metrics, held_of, precis
 from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
 from parbench.launch.messages import StepsDone
+from parbench.memory_account import memory_cautions, memory_metrics, memory_of
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.network.telling import link_cautions, link_facts
 from parbench.powered import power_cautions, power_metrics
@@ -58,8 +59,9 @@ def record_of(
         metrics = judged(timing, warnings) | _other_metrics(m)
         used, impossible = utilisation(m, metrics["step_time_s"], rounds)
         drawn = power_cautions(m)
-        metrics |= used | power_metrics(m, drawn)
-        warnings += [*impossible, *drawn]
+        needed = memory_cautions(m)
+        metrics |= used | power_metrics(m, drawn) | memory_metrics(m, needed)
+        warnings += [*impossible, *drawn, *needed]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -75,6 +77,7 @@ def record_of(
         held=held_of(m),
         flops=flops_of(m),
         power=m.power,
+        memory=memory_of(m),
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),

@@ -160,6 +160,23 @@ def run(
             show_default=False,
         ),
     ] = None,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory/--no-memory",
+            help="Measure memory, in a short launch that holds one case alone.",
+            rich_help_panel=_HOW,
+        ),
+    ] = True,
+    memory_gib: Annotated[
+        _Text,
+        typer.Option(
+            "--memory-gib",
+            metavar="X",
+            help="The most memory a rank may take besides what it begins with; beyond that the case is `oom`.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     peak_tflops: Annotated[
         _Text,
         typer.Option(
@@ -285,6 +302,8 @@ def run(
         "warmup": warmup,
         "repeats": repeats,
         "parity_steps": parity_steps,
+        "memory": None if memory else "false",
+        "memory_gib": memory_gib,
         "peak_tflops": peak_tflops,
         "timeout_s": timeout,
         "device": device,
