@@ -59,6 +59,7 @@ class Measured:
     inspected: tuple[Inspected, ...] = ()
     power: Power | None = None
     weighed: tuple[Weighed, ...] = ()
+    neighbour_cores: float | None = None
     weigh_reason: str | None = None
     shards: tuple[str, ...] = ()
     compile_s: float | None = None

@@ -14,6 +14,7 @@ from typing import final
 from parbench.cases import Measured
 from parbench.errors import UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
+from parbench.neighbours import Neighbours
 from parbench.pace import (
     MOST_WARM_UP_ROUNDS,
     MOST_WARM_UP_S,
@@ -100,7 +101,11 @@ class Launch:
                 self._enter(m, "parity")
                 m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
         self._warm_up(session)
+        neighbours = Neighbours(session.ranks.pids)
         self._rounds()
+        cores = neighbours.cores()
+        for m in self._alive():
+            m.neighbour_cores = cores
         self._aside(session, "energy", self._power)
         self._aside(session, "inspection", self._inspect)
 

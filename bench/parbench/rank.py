@@ -20,6 +20,7 @@ from parbench.builder import Builder
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.computed import step_flops
+from parbench.cost import cost_s
 from parbench.examine import Examination
 from parbench.facts import Inspected, StrategyFacts
 from parbench.faults import Fault, parse_fault
@@ -299,6 +300,8 @@ class Rank:
             return Inspected(member=False)
         with variant.randomness:
             found = inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+        if variant.ctx is not None:
+            found = msgspec.structs.replace(found, cost_s=cost_s(variant.ctx, self._heartbeat, variant.probes))
         if self._seat.rank != 0:
             return found
         with Randomness(self.device):

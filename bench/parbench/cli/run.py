@@ -281,7 +281,11 @@ def run(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit with 3 where a cell is unsupported.", rich_help_panel=_RESULTS),
+        typer.Option(
+            "--strict",
+            help="Exit with 1 where there is a warning, with 3 where a cell is unsupported.",
+            rich_help_panel=_RESULTS,
+        ),
     ] = False,
 ) -> None:
     """Measure strategies on a workload: check that they train alike, time them interleaved, say which wins.
@@ -381,7 +385,9 @@ def _report(outcome: Outcome, *, as_json: bool, strict: bool) -> int:
     if outcome.store_error is not None:
         output.notes([f"the results could not be stored, they are only printed here: {outcome.store_error}"])
     unsupported = any(record.status == "unsupported" for record in outcome.records)
-    return worst_exit_code([outcome.exit_code, *([3] if strict and unsupported else [])])
+    warned = any(record.warnings for record in outcome.records)
+    strictly = [*([3] if unsupported else []), *([1] if warned else [])] if strict else []
+    return worst_exit_code([outcome.exit_code, *strictly])
 
 
 def _print_cells(suite: Suite, as_json: bool) -> None:

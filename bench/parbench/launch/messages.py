@@ -191,7 +191,8 @@ class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Raw samples of one round on one rank; a rank outside the variant has none.
 
-    `started_s` is when it left the barrier, on the clock that all processes of a machine share.
+    `started_s` is when it left the barrier, on the clock that all processes of a machine share; `positions` is how many
+    targets the batches held, which is how many tokens were fed where tokens are counted.
     """
 
     seconds: tuple[float, ...] = ()
@@ -203,6 +204,7 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     compile_s: float = 0.0
     series: tuple[Series, ...] = ()
     started_s: float = 0.0
+    positions: int = 0
     member: bool = True
 
 
