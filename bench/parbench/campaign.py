@@ -26,10 +26,10 @@ from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
-from parbench.memory_launch import weighed_or_why
+from parbench.memory_launch import alone_in, weighed_or_why
 from parbench.metrics import Cell, combine
 from parbench.network.probe_link import LinkReport
-from parbench.record import Environment, RunRecord
+from parbench.record import Chosen, Environment, RunRecord
 from parbench.recording import record_of, steps_of
 from parbench.registry import Registry
 from parbench.session import Session
@@ -78,6 +78,7 @@ class Campaign:
         stop: StopRequest,
         ranks: Ranks | None,
         links: Mapping[str, LinkReport] = MappingProxyType({}),
+        batches: Mapping[str, Chosen] = MappingProxyType({}),
     ) -> None:
         self._suite = suite
         self._out = out
@@ -87,6 +88,7 @@ class Campaign:
         self._stop = stop
         self._ranks = ranks
         self._links = links
+        self._batches = batches
         self._environment = environment.capture()
         self._records: list[RunRecord] = []
         self._codes: list[int] = []
@@ -168,7 +170,13 @@ class Campaign:
             pending = [self._begun(m.case, group) for m in again]
 
     def _begun(self, case: Case, group: Group) -> Measured:
-        return Measured(case=case, together_because=group.because, links=self._links.get(case.spec.network or ""))
+        found = self._batches.get(case.spec_id)
+        return Measured(
+            case=case,
+            together_because=group.because,
+            links=self._links.get(case.spec.network or ""),
+            chosen={} if found is None else {"global_batch_size": found},
+        )
 
     def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec
@@ -195,21 +203,8 @@ class Campaign:
                 m.weigh_reason = "the ranks were started by another program: memory needs fresh ones that hold one case"
             else:
                 self._on_phase(m, "memory")
-                found = weighed_or_why(self._open_alone, m.case.spec)
+                found = weighed_or_why(alone_in(self._registry, self._stop), m.case.spec)
                 m.weighed, m.weigh_reason = ((), found) if isinstance(found, str) else (found, None)
-
-    def _open_alone(self, spec: RunSpec) -> Session:
-        return Session(
-            spec.world_size,
-            device=spec.device,
-            backend=spec.backend,
-            threads=spec.threads,
-            timeout_s=spec.timeout_s,
-            plugins=self._registry.plugins,
-            stop=self._stop,
-            weigh=True,
-            memory_gib=spec.memory_gib,
-        )
 
     def _finish(self, ended: Sequence[Measured], started_at: str) -> None:
         """Record and store cases that have ended."""

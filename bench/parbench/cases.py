@@ -39,6 +39,17 @@ class Case:
         again = f", launch {self.repeat + 1}" if self.spec.repeats > 1 else ""
         return f"{self.spec.workload}/{self.spec.size} {self.spec.strategy}, {ranks}{again}"
 
+    @property
+    def asked(self) -> str:
+        """What was asked of memory, in words."""
+        spec = self.spec
+        limit = "" if spec.memory_gib is None else f", with {spec.memory_gib:g} GiB for each"
+        micro = "" if spec.accumulate == 1 else f" in {spec.accumulate} micro-batches each"
+        return (
+            f"asked for: {spec.workload}/{spec.size} in {spec.precision}, a global batch of {spec.global_batch_size} "
+            f"over {spec.world_size} rank{'' if spec.world_size == 1 else 's'}{micro}{limit}"
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Measured:

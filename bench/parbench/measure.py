@@ -232,7 +232,8 @@ class Launch:
         # Ranks that never came up are nobody's fault in particular: every case of the launch has failed.
         culprits = self._alive() if self._current is None else [self._current]
         for m in culprits:
-            m.end(status, str(error), exit_code, error.failure)
+            asked = f"; {m.case.asked}" if status == "oom" else ""
+            m.end(status, f"{error}{asked}", exit_code, error.failure)
         return [m for m in self._cases if m not in culprits and not m.ended]
 
     def _interrupted(self, session: Session | None, stop: Stopped) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from parbench import requirements
@@ -14,15 +15,18 @@ from parbench.errors import ParbenchError, StoreError, UsageError
 from parbench.events import Listener, silent
 from parbench.faults import parse_fault
 from parbench.launch.elastic import TorchrunSeat
+from parbench.launch.failure import Stopped
 from parbench.launch.forkserver import begin_forkserver, give_up_forkserver
 from parbench.launch.place import Machine, place
 from parbench.launch.stopping import StopRequest
+from parbench.max_batch import largest_batch
+from parbench.memory_launch import alone_in
 from parbench.network.admission import admitted
 from parbench.network.survey import survey
-from parbench.record import RunRecord
+from parbench.record import Chosen, RunRecord
 from parbench.registry import Registry
 from parbench.resolve import resolve
-from parbench.spec import RunSpec
+from parbench.spec import RunSpec, spec_id
 from parbench.store import Store
 from parbench.suite import Suite, load, of_specs
 
@@ -77,6 +81,7 @@ def run_sweep(
     listener: Listener = silent,
     require: Sequence[str] = (),
     exclusive: bool = False,
+    find_max_batch: bool = False,
 ) -> Outcome:
     """Measure every cell of `suite`; failures become records and the sweep goes on.
 
@@ -88,6 +93,7 @@ def run_sweep(
         listener: told about progress.
         require: what must be measurable, or nothing is started: "power".
         exclusive: start nothing where other processes compute on the GPUs.
+        find_max_batch: measure every cell with the largest batch that fits into memory.
 
     Raises:
         UsageError: something asked for cannot be meant; nothing was started.
@@ -106,10 +112,11 @@ def run_sweep(
             requirements.check(require, exclusive, _devices(suite, machine))
             Store(out).probe()
             links = survey(suite.specs, stop)
-        except ParbenchError:
+            suite, batches = _with_largest_batches(suite, registry, stop, machine) if find_max_batch else (suite, {})
+        except (ParbenchError, Stopped):
             give_up_forkserver()
             raise
-        return Campaign(suite, out, registry, listener, stop, None, links).run(fresh=fresh)
+        return Campaign(suite, out, registry, listener, stop, None, links, batches).run(fresh=fresh)
 
 
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
@@ -125,6 +132,27 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         admitted(spec.network, spec.world_size, spec.backend)
         place(spec.device, spec.backend, spec.world_size, machine)
     return suite, machine
+
+
+def _with_largest_batches(
+    suite: Suite, registry: Registry, stop: StopRequest, machine: Machine
+) -> tuple[Suite, dict[str, Chosen]]:
+    """Return the suite with the largest batch that fits in every cell, and per cell how that is known."""
+    for spec in suite.specs:
+        on_cpu = place(spec.device, spec.backend, spec.world_size, machine).device == "cpu"
+        if on_cpu and spec.memory_gib is None:
+            raise UsageError(
+                "--find-max-batch on a CPU needs --memory-gib X, the most a rank may take: without it the search would "
+                "end when the kernel kills something"
+            )
+    specs: dict[RunSpec, Chosen] = {}
+    for spec in suite.specs:
+        found = largest_batch(alone_in(registry, stop), spec)
+        batch = found.batch or spec.global_batch_size
+        because = f"the largest that fits: {found.because}" if found.batch else f"none fits: {found.because}"
+        specs[msgspec.structs.replace(spec, global_batch_size=batch)] = Chosen(value=str(batch), because=because)
+    suite = msgspec.structs.replace(suite, specs=tuple(specs))
+    return suite, {spec_id(spec): chosen for spec, chosen in specs.items()}
 
 
 def _devices(suite: Suite, machine: Machine) -> list[str]:

@@ -142,12 +142,13 @@ def _tell(commands: Pipe, reply: Reply) -> None:
 
 def raised(error: BaseException, step: int | None) -> Raised:
     """Return the message that tells the launcher about `error`."""
-    text = " ".join(str(error).split())
+    text, oom = " ".join(str(error).split()), is_out_of_memory(error)
     return Raised(
         at_s=time.perf_counter(),
         step=step,
-        kind="oom" if is_out_of_memory(error) else "exception",
-        message=f"{type(error).__name__}: {text[:500]}",
+        kind="oom" if oom else "exception",
+        # What was allocated, reserved and used on the device stands at the end of what torch says of that.
+        message=f"{type(error).__name__}: {text[: 1000 if oom else 500]}",
     )
 
 

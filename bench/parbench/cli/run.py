@@ -168,6 +168,14 @@ def run(
             rich_help_panel=_HOW,
         ),
     ] = True,
+    find_max_batch: Annotated[
+        bool,
+        typer.Option(
+            "--find-max-batch",
+            help="Search the largest batch that fits into memory, and measure with that (on a CPU with --memory-gib).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
     memory_gib: Annotated[
         _Text,
         typer.Option(
@@ -319,15 +327,16 @@ def run(
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
     suite = suite_of(what, changes, suite_name)
-    demands = Demands(require=tuple(require or ()), exclusive=exclusive)
+    demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
     _start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
 
 
 class Demands(NamedTuple):
-    """What must be there before anything starts."""
+    """What must be there, and be found, before anything is measured."""
 
     require: tuple[str, ...]
     exclusive: bool
+    find_max_batch: bool
 
 
 def _start(
@@ -360,6 +369,7 @@ def _start(
             listener=progress,
             require=demands.require,
             exclusive=demands.exclusive,
+            find_max_batch=demands.find_max_batch,
         )
     if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
         raise typer.Exit(outcome.exit_code)

@@ -93,5 +93,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or any(phrase in text for phrase in ("can't allocate memory", "out of memory", os.strerror(12).lower()))
+        or any(
+            phrase in text
+            for phrase in ("can't allocate memory", "out of memory", "bad_alloc", os.strerror(12).lower())
+        )
     )
