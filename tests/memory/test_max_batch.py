@@ -20,10 +20,11 @@ def test_the_largest_multiple_that_fits_is_found_in_few_trials(unit, limit, firs
         return None if batch <= limit else f"{batch} samples are too many"
 
     found = largest(why_not, unit, first)
-    assert (found.batch or 0) == limit // unit * unit
+    exact, batch = limit // unit * unit, found.batch or 0
+    assert exact - exact // 32 <= batch <= exact
     assert len(tried) == len(set(tried)) <= 24
     assert all(batch % unit == 0 for batch in tried)
-    assert f"{(limit // unit + 1) * unit} samples are too many" in found.because
+    assert f"{min(one for one in tried if one > limit)} samples are too many" in found.because
 
 
 def test_a_search_without_end_ends():
@@ -42,13 +43,13 @@ def test_a_rank_that_runs_out_of_memory_is_a_record_that_says_what_was_asked_for
 
 @pytest.mark.nightly
 def test_the_largest_batch_that_fits_is_measured_and_the_record_says_how_it_was_found(parbench):
-    """States of 67 MB and less than 1 MB of activations per 32 samples fit into 0.15 GiB; millions of samples do not."""
+    """Weights, gradients and Adam's state are 67 MB; what is left of 0.12 GiB holds hundreds of samples."""
     arguments = ("wide", "--plugin", WIDE, "--size", "smoke", "-s", "single", "--parity-steps", 0, "--steps", 5)
-    done = parbench(*arguments, "--memory-gib", "0.15", "--find-max-batch")
+    done = parbench(*arguments, "--memory-gib", "0.12", "--find-max-batch", "--global-batch-size", 256)
     assert done.code == 0, done.err
     record = done.records["single"]
     assert record["chosen"]["global_batch_size"]["because"].startswith("the largest that fits: ")
-    assert int(record["chosen"]["global_batch_size"]["value"]) == record["spec"]["global_batch_size"] > 8
+    assert int(record["chosen"]["global_batch_size"]["value"]) == record["spec"]["global_batch_size"] > 64
 
 
 def test_on_a_cpu_the_search_needs_a_limit(parbench):
