@@ -25,6 +25,7 @@ from parbench.network.admission import admitted
 from parbench.network.survey import survey
 from parbench.record import Chosen, RunRecord
 from parbench.registry import Registry
+from parbench.requirements import NO_DEMANDS, Demands
 from parbench.resolve import resolve
 from parbench.spec import RunSpec, spec_id
 from parbench.store import Store
@@ -79,9 +80,7 @@ def run_sweep(
     registry: Registry,
     fresh: bool = False,
     listener: Listener = silent,
-    require: Sequence[str] = (),
-    exclusive: bool = False,
-    find_max_batch: bool = False,
+    demands: Demands = NO_DEMANDS,
 ) -> Outcome:
     """Measure every cell of `suite`; failures become records and the sweep goes on.
 
@@ -91,9 +90,7 @@ def run_sweep(
         registry: where names are looked up.
         fresh: do not take up a sweep that was cut short.
         listener: told about progress.
-        require: what must be measurable, or nothing is started: "power".
-        exclusive: start nothing where other processes compute on the GPUs.
-        find_max_batch: measure every cell with the largest batch that fits into memory.
+        demands: what must be there, and be found, before anything is measured.
 
     Raises:
         UsageError: something asked for cannot be meant; nothing was started.
@@ -104,15 +101,17 @@ def run_sweep(
     registry.check_names(suite.specs)
     seat = TorchrunSeat.here(os.environ)
     if seat is not None:
-        return _under_torchrun(seat, suite, out, registry, listener)
+        return _under_torchrun(seat, suite, out, registry, listener, demands)
     with StopRequest() as stop:
         begin_forkserver()
         try:
             suite, machine = _settled(suite, registry)
-            requirements.check(require, exclusive, _devices(suite, machine))
+            requirements.check(demands, _devices(suite, machine))
             Store(out).probe()
             links = survey(suite.specs, stop)
-            suite, batches = _with_largest_batches(suite, registry, stop, machine) if find_max_batch else (suite, {})
+            suite, batches = (
+                _with_largest_batches(suite, registry, stop, machine) if demands.find_max_batch else (suite, {})
+            )
         except (ParbenchError, Stopped):
             give_up_forkserver()
             raise
@@ -171,12 +170,17 @@ def _check_memory(world_size: int) -> None:
         raise UsageError(f"{world_size} ranks take more memory than is free here; at most {most} fit: use fewer (-n)")
 
 
-def _under_torchrun(seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener) -> Outcome:
+def _under_torchrun(
+    seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener, demands: Demands
+) -> Outcome:
     """Lead the sweep in rank 0, serve in the others; every process of a torchrun launch comes here."""
     from parbench.launch.torchrun import TorchrunRanks  # torch
 
     suite, machine = _settled(suite, registry)
     seat.check(suite.specs)
+    requirements.check(demands, _devices(suite, machine))
+    if demands.find_max_batch:
+        raise UsageError("--find-max-batch needs fresh ranks for every trial; torchrun starts them once: leave one out")
     if networks := [spec.network for spec in suite.specs if spec.network is not None]:
         raise UsageError(
             f"--network {networks[0]} shapes links between ranks that parbench starts itself; torchrun started these: "

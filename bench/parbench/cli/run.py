@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from parbench.cli.request import changes_of, suite_of
-from parbench.cli.running import Demands, start
+from parbench.cli.running import start
 
 EXAMPLES = (
     "[bold]Examples[/bold]\n\n"
@@ -322,5 +322,7 @@ def run(
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
     suite = suite_of(what, changes, suite_name)
+    from parbench.requirements import Demands
+
     demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
     start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,15 +12,8 @@ from parbench.cli import output
 
 if TYPE_CHECKING:
     from parbench.campaign import Outcome
+    from parbench.requirements import Demands
     from parbench.suite import Suite
-
-
-class Demands(NamedTuple):
-    """What must be there, and be found, before anything is measured."""
-
-    require: tuple[str, ...]
-    exclusive: bool
-    find_max_batch: bool
 
 
 def start(
@@ -52,9 +45,7 @@ def start(
             registry=registry,
             fresh=fresh,
             listener=progress,
-            require=demands.require,
-            exclusive=demands.exclusive,
-            find_max_batch=demands.find_max_batch,
+            demands=demands,
         )
     if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
         raise typer.Exit(outcome.exit_code)
