@@ -117,7 +117,8 @@ def start(tmp_path, mark):
     def begin(*arguments, fault="", out="results", **variables):
         temporary = tmp_path / f"tmp{len(running)}"
         temporary.mkdir()
-        command = [sys.executable, "-m", "parbench", "run", *map(str, arguments), "-o", str(tmp_path / out)]
+        told = (*arguments, *_without_memory(arguments))
+        command = [sys.executable, "-m", "parbench", "run", *map(str, told), "-o", str(tmp_path / out)]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -148,7 +149,8 @@ def parbench(tmp_path, mark, capsys, monkeypatch):
         monkeypatch.setenv("PARBENCH_FAULT", fault)
         monkeypatch.setenv("COLUMNS", columns)
         monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-        monkeypatch.setattr(sys, "argv", ["parbench", "run", *map(str, arguments), "-o", str(results)])
+        told = (*arguments, *_without_memory(arguments))
+        monkeypatch.setattr(sys, "argv", ["parbench", "run", *map(str, told), "-o", str(results)])
         capsys.readouterr()
         started_s = time.monotonic()
         try:
@@ -196,6 +198,11 @@ def marked(mark):
 def listening():
     """Return the ports on which this process listens."""
     return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def _without_memory(arguments):
+    """Leave out the launches that measure memory, which would double the time of most tests; --memory keeps them."""
+    return () if "--memory" in arguments or "--help" in arguments else ("--no-memory",)
 
 
 def _command_of(process):

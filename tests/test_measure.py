@@ -43,7 +43,12 @@ class FakeSession:
         self.placement = SimpleNamespace(gpus=0)
         self.killed = False
         self.ranks = SimpleNamespace(
-            kind="fake", world_size=2, device_names=("cpu", "cpu"), ready_s=1.0, logs=lambda: {"log/rank0.log": "/l"}
+            kind="fake",
+            pids=[],
+            world_size=2,
+            device_names=("cpu", "cpu"),
+            ready_s=1.0,
+            logs=lambda: {"log/rank0.log": "/l"},
         )
 
     def note(self, what, strategy=""):

@@ -31,6 +31,7 @@ LONGER = {
     "bench/parbench/grammar.py": "one grammar: reading and writing it must agree",
     "bench/parbench/launch/local.py": "starting, watching and ending ranks share their state",
     "bench/parbench/launch/messages.py": "one list: who speaks to ranks sees all that can be said",
+    "bench/parbench/measure.py": "the phases of one launch share its cases and its endings",
     "bench/parbench/plan.py": "every table of a suite is checked where it is read",
     "bench/parbench/rank.py": "one method per command of the launcher",
     "bench/parbench/record.py": "one schema: who reads a record sees all of it",

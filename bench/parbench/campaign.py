@@ -26,10 +26,11 @@ from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.measure import Launch
+from parbench.memory_launch import alone_in, weighed_or_why
 from parbench.metrics import Cell, combine
 from parbench.network.admission import linked
 from parbench.network.probe_link import LinkReport
-from parbench.record import Environment, RunRecord
+from parbench.record import Chosen, Environment, RunRecord
 from parbench.recording import record_of, steps_of
 from parbench.registry import Registry
 from parbench.session import Session
@@ -78,6 +79,7 @@ class Campaign:
         stop: StopRequest,
         ranks: Ranks | None,
         links: Mapping[tuple[str, int], LinkReport] = MappingProxyType({}),
+        batches: Mapping[str, Chosen] = MappingProxyType({}),
     ) -> None:
         self._suite = suite
         self._out = out
@@ -87,6 +89,7 @@ class Campaign:
         self._stop = stop
         self._ranks = ranks
         self._links = links
+        self._batches = batches
         self._environment = environment.capture()
         self._records: list[RunRecord] = []
         self._codes: list[int] = []
@@ -155,6 +158,7 @@ class Campaign:
                 launch = Launch(partial(self._open, pending, Path(logs)), pending, self._on_phase, self._on_round)
                 try:
                     again = launch.run()
+                    self._weigh([m for m in pending if m.status == "complete" and not any(m is one for one in again)])
                 except Stopped:
                     self._finish(pending, started_at)
                     raise
@@ -167,8 +171,13 @@ class Campaign:
             pending = [self._begun(m.case, group) for m in again]
 
     def _begun(self, case: Case, group: Group) -> Measured:
-        links = self._links.get((case.spec.network or "", case.spec.world_size))
-        return Measured(case=case, together_because=group.because, links=links)
+        found = self._batches.get(case.spec_id)
+        return Measured(
+            case=case,
+            together_because=group.because,
+            links=self._links.get((case.spec.network or "", case.spec.world_size)),
+            chosen={} if found is None else {"global_batch_size": found},
+        )
 
     def _open(self, pending: Sequence[Measured], logs: Path) -> Session:
         spec = pending[0].case.spec
@@ -183,7 +192,20 @@ class Campaign:
             stop=self._stop,
             ranks=self._ranks,
             network=spec.network,
+            memory_gib=spec.memory_gib,
         )
+
+    def _weigh(self, measured: Sequence[Measured]) -> None:
+        """Measure the memory of each case, in fresh ranks that hold nothing else."""
+        for m in measured:
+            if not m.case.spec.memory:
+                m.weigh_reason = "it was left out (--no-memory)"
+            elif self._ranks is not None:
+                m.weigh_reason = "the ranks were started by another program: memory needs fresh ones that hold one case"
+            else:
+                self._on_phase(m, "memory")
+                found = weighed_or_why(alone_in(self._registry, self._stop), m.case.spec)
+                m.weighed, m.weigh_reason = ((), found) if isinstance(found, str) else (found, None)
 
     def _finish(self, ended: Sequence[Measured], started_at: str) -> None:
         """Record and store cases that have ended."""

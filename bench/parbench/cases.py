@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.network.probe_link import LinkReport
-from parbench.observed import Power
+from parbench.observed import Power, Weighed
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -39,6 +39,17 @@ class Case:
         again = f", launch {self.repeat + 1}" if self.spec.repeats > 1 else ""
         return f"{self.spec.workload}/{self.spec.size} {self.spec.strategy}, {ranks}{again}"
 
+    @property
+    def asked(self) -> str:
+        """What was asked of memory, in words."""
+        spec = self.spec
+        limit = "" if spec.memory_gib is None else f", with {spec.memory_gib:g} GiB for each"
+        micro = "" if spec.accumulate == 1 else f" in {spec.accumulate} micro-batches each"
+        return (
+            f"asked for: {spec.workload}/{spec.size} in {spec.precision}, a global batch of {spec.global_batch_size} "
+            f"over {spec.world_size} rank{'' if spec.world_size == 1 else 's'}{micro}{limit}"
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
@@ -58,6 +69,9 @@ class Measured:
     judged: RoundSamples | None = None
     inspected: tuple[Inspected, ...] = ()
     power: Power | None = None
+    weighed: tuple[Weighed, ...] = ()
+    neighbour_cores: float | None = None
+    weigh_reason: str | None = None
     shards: tuple[str, ...] = ()
     compile_s: float | None = None
     startup_s: float | None = None

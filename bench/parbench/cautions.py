@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from parbench.cases import Measured
+from parbench.neighbours import core_count, neighbour_caution
 from parbench.record import Environment, Warned
+
+# What meters may cost per step, all together, on an empty loop.
+_MOST_COST_S = 250e-6
 
 
 def numerics(m: Measured) -> str:
@@ -21,7 +25,17 @@ def cautions(m: Measured, environment: Environment) -> list[Warned]:
         m: what was measured.
         environment: where.
     """
-    found = [_nonfinite(m), _disagrees(m), _oversubscribed(m, environment), _unsteady(m), _compiled(m), _teardown(m)]
+    found = [
+        _nonfinite(m),
+        _disagrees(m),
+        _oversubscribed(m, environment),
+        neighbour_caution(m.neighbour_cores, core_count()),
+        _tokens(m),
+        _costly(m),
+        _unsteady(m),
+        _compiled(m),
+        _teardown(m),
+    ]
     return [warning for warning in found if warning is not None]
 
 
@@ -56,6 +70,32 @@ def _oversubscribed(m: Measured, environment: Environment) -> Warned | None:
         code="oversubscribed",
         message=f"{m.case.spec.world_size} ranks of {m.case.spec.threads} threads share {cores} cores: they take turns",
         advice="use fewer ranks or threads; compare only what a link, not a core, limits",
+    )
+
+
+def _tokens(m: Measured) -> Warned | None:
+    """Tokens that are counted are those that were fed: the targets of the batches, counted one by one."""
+    if m.unit != "tokens" or not m.rounds:
+        return None
+    counted = sum(sum(r.samples) for r in m.rounds) * m.units_per_sample
+    fed = sum(r.ranks[0].positions for r in m.rounds)
+    if counted == fed:
+        return None
+    return Warned(
+        code="tokens_do_not_match",
+        message=f"{counted} tokens were counted, but the batches held {fed} targets",
+        advice="the workload's units_per_sample is not what its batches hold: mend it",
+    )
+
+
+def _costly(m: Measured) -> Warned | None:
+    costs = [one.cost_s for one in m.inspected if one.cost_s is not None]
+    if not costs or max(costs) <= _MOST_COST_S:
+        return None
+    return Warned(
+        code="costly_probes",
+        message=f"the timed loop alone takes {max(costs) * 1e6:.0f} µs per step, more than {_MOST_COST_S * 1e6:.0f} µs",
+        advice="leave out probes (--probe), or measure again when the machine is quiet",
     )
 
 

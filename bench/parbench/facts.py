@@ -104,6 +104,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         memory: the closed form of the same, and of gradients; None where the strategy says nothing.
         types: class of operators -> floating-point types it computed in.
         notes: what is particular to this rank.
+        cost_s: what a step of the timed loop takes with nothing to train.
         flops: what a step of the whole model computes; rank 0 counts.
     """
 
@@ -120,3 +121,4 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     types: dict[str, str] = {}
     notes: dict[str, str | int | float] = {}
     flops: Flops | None = None
+    cost_s: float | None = None

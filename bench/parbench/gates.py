@@ -11,7 +11,13 @@ from parbench.record import Metric, Round, WarmUp, Warned
 
 # Warnings after which timing metrics are not believed.
 SUSPECT_CODES = frozenset(
-    {"timing_does_not_add_up", "below_resolution", "samples_do_not_match_time", "compiled_in_rounds"}
+    {
+        "timing_does_not_add_up",
+        "below_resolution",
+        "samples_do_not_match_time",
+        "tokens_do_not_match",
+        "compiled_in_rounds",
+    }
 )
 
 # How far sums of steps may be from the wall time around them: a fraction, and what reading clocks costs.

@@ -53,7 +53,7 @@ class Holding:
         """Return "parameters", "optimizer" and "buffers" -> bytes of their storages, shared ones counted once."""
         return {
             "parameters": storage_bytes(self.parameters),
-            "optimizer": storage_bytes(_state(self.optimizers)),
+            "optimizer": storage_bytes(state_of(self.optimizers)),
             "buffers": storage_bytes(self.buffers),
         }
 
@@ -65,7 +65,8 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def _state(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
+def state_of(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
+    """Return the tensors that optimizers keep."""
     return [x for o in optimizers for kept in o.state.values() for x in kept.values() if isinstance(x, Tensor)]
 
 
@@ -88,7 +89,7 @@ def _state_bytes_of(job: Job, length: int) -> int:
     parameter.grad = torch.ones(length)
     optimizer = job.optimizer([parameter])
     optimizer.step()
-    return storage_bytes(_state([optimizer]))
+    return storage_bytes(state_of([optimizer]))
 
 
 def stepped(job: Job) -> list[nn.Parameter]:

@@ -57,6 +57,7 @@ def run_steps(
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
+    positions = 0
     gc.collect()
     for probe in probes:
         probe.start(ctx)
@@ -75,6 +76,7 @@ def run_steps(
             loss = _disturb(injected, loss, time.perf_counter() - started_s)
         losses.append(loss)
         samples.append(batch.samples)
+        positions += batch.targets.numel()
         clock.mark()
         for probe in probes:
             probe.step()
@@ -91,6 +93,7 @@ def run_steps(
         wall_s=wall_s,
         drain_s=drain_s,
         started_s=began_s,
+        positions=positions,
         series=tuple(series for probe in probes for series in probe.stop()),
     )
 

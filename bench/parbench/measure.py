@@ -14,6 +14,7 @@ from typing import final
 from parbench.cases import Measured
 from parbench.errors import MissingError, UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
+from parbench.neighbours import Neighbours
 from parbench.pace import (
     MOST_WARM_UP_ROUNDS,
     MOST_WARM_UP_S,
@@ -107,7 +108,11 @@ class Launch:
                 self._enter(m, "parity")
                 m.agreement = self._variant(m).parity(m.case.spec.parity_steps)
         self._warm_up(session)
+        neighbours = Neighbours(session.ranks.pids)
         self._rounds()
+        cores = neighbours.cores()
+        for m in self._alive():
+            m.neighbour_cores = cores
         self._aside(session, "energy", self._power)
         self._aside(session, "inspection", self._inspect)
 
@@ -234,7 +239,8 @@ class Launch:
         # Ranks that never came up are nobody's fault in particular: every case of the launch has failed.
         culprits = self._alive() if self._current is None else [self._current]
         for m in culprits:
-            m.end(status, str(error), exit_code, error.failure)
+            asked = f"; {m.case.asked}" if status == "oom" else ""
+            m.end(status, f"{error}{asked}", exit_code, error.failure)
         return [m for m in self._cases if m not in culprits and not m.ended]
 
     def _interrupted(self, session: Session | None, stop: Stopped) -> None:

@@ -135,3 +135,56 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
     boards: tuple[Reading, ...] = ()
     samples: int = 0
     reason: str | None = None
+
+
+class Weighed(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one rank that held one variant alone; bytes above what it had before it built anything.
+
+    Attributes:
+        base_bytes: what it had before.
+        peak_bytes: the most in steps after the first.
+        first_peak_bytes: the most in the first step, in which optimizers make their state.
+        between_steps_bytes: what was left between steps.
+        phases: the most in each phase ("build", "first step", "forward", "backward", "optimizer").
+        at_peak: "parameters", "gradients", "optimizer", "buffers", "activations" (what a step makes) and "other" (what
+            was there before it, such as buckets) -> bytes of storages alive when most were, seen at torch's dispatcher.
+        held: what the trainer keeps from step to step, walked.
+        predicted: the strategy's closed form of states; None where it gives none.
+        facts: what a GPU's allocator tells besides (reserved, active, used on the device, retries).
+        source: how the peak was obtained.
+        reason: why there is no number.
+    """
+
+    base_bytes: int = 0
+    peak_bytes: int = 0
+    first_peak_bytes: int = 0
+    between_steps_bytes: int = 0
+    phases: dict[str, int] = {}
+    at_peak: dict[str, int] = {}
+    held: dict[str, int] = {}
+    predicted: dict[str, int] | None = None
+    facts: dict[str, int] = {}
+    source: str = ""
+    reason: str | None = None
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant that was alone in its launch needed.
+
+    Attributes:
+        rank: the one that needed most.
+        ranks: every rank.
+        parts: "parameters", "gradients", "optimizer", "activations" and "other" of that rank's peak, which they sum to.
+        unexplained_bytes: its peak less the storages seen alive in it.
+        predicted_bytes: the strategy's closed form of states; None where it gives none.
+        difference_bytes: peak less predicted: activations, temporaries, and what is not explained.
+        reason: why nothing was measured.
+    """
+
+    rank: int = 0
+    ranks: tuple[Weighed, ...] = ()
+    parts: dict[str, int] = {}
+    unexplained_bytes: int = 0
+    predicted_bytes: int | None = None
+    difference_bytes: int | None = None
+    reason: str | None = None

@@ -29,7 +29,7 @@ MAX_CELLS = 10_000
 
 # What each table of a suite may set.
 _WORKLOAD = ("name", "size", "arguments")
-_NOT_AXES = ("repeats", "timeout_s", "parity_steps", "probes", "peak_tflops")
+_NOT_AXES = ("repeats", "timeout_s", "parity_steps", "probes", "peak_tflops", "memory")
 _SECTIONS = ("name", "workload", "matrix", "exclude", "run")
 
 # Changes of a plan from the command line: field -> its new values; several make it an axis.

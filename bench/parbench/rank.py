@@ -20,6 +20,7 @@ from parbench.builder import Builder
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.computed import step_flops
+from parbench.cost import cost_s
 from parbench.examine import Examination
 from parbench.facts import Inspected, StrategyFacts
 from parbench.faults import Fault, parse_fault
@@ -49,8 +50,11 @@ from parbench.launch.messages import (
     Seat,
     Steps,
     StepsDone,
+    Weigh,
+    WeighDone,
 )
 from parbench.loop import run_steps
+from parbench.memory_rank import MemoryRank
 from parbench.metering import Metering
 from parbench.network.collective_rank import CollectiveRank
 from parbench.powerplan import readers
@@ -94,6 +98,7 @@ class Rank:
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._metering = Metering(self.device)
+        self._memory = MemoryRank(self.device) if seat.weigh else None
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
         # Torch and all that a rank starts with stays: looking through it takes tenths of a second, in a forked process
         # more (every object is copied when it is looked at).
@@ -121,6 +126,8 @@ class Rank:
                 return self._steps(command)
             case Inspect():
                 return self._inspect(command)
+            case Weigh():
+                return self._weigh(command)
             case Locate():
                 return Metered(place=self._metering.place())
             case Idle():
@@ -158,7 +165,10 @@ class Rank:
                 closed = closed_forms(strategy, shapes, ctx)
                 why = self._support.missing(strategy, shapes, ctx)
             if why is None:
+                if self._memory is not None:
+                    self._memory.begin()
                 job = self._builder.full(workload, spec)
+                job = job if self._memory is None else self._memory.marked(job)
                 trainer = strategy.wrap(job, ctx)
         # What is unsupported is kept too, until it is dropped.
         self._variants[command.variant] = _Variant(
@@ -275,12 +285,24 @@ class Rank:
         readings = self._metering.stop(done.started_s, done.started_s + done.wall_s, command.count) if mine else ()
         return Metered(readings=readings, samples=sum(done.samples))
 
+    def _weigh(self, command: Weigh) -> Reply:
+        variant = self._variants[command.variant]
+        if self._memory is None or variant.trainer is None or variant.job is None or variant.closed is None:
+            return WeighDone()
+        with variant.randomness:
+            found = self._memory.weigh(
+                variant.trainer, variant.job.batch, variant.strategy.period, variant.closed.memory
+            )
+        return WeighDone(weighed=found)
+
     def _inspect(self, command: Inspect) -> Reply:
         variant = self._variants[command.variant]
         if variant.trainer is None or variant.job is None or variant.closed is None:
             return Inspected(member=False)
         with variant.randomness:
             found = inspect(variant.trainer, variant.job, variant.closed, variant.strategy.period)
+        if variant.ctx is not None:
+            found = msgspec.structs.replace(found, cost_s=cost_s(variant.ctx, self._heartbeat, variant.probes))
         if self._seat.rank != 0:
             return found
         with Randomness(self.device):

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from parbench.observed import Flops, Held, Power, Traffic
+from parbench.observed import Flops, Held, MemoryUse, Power, Traffic
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
@@ -206,6 +206,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         traffic: what a step sends, beside its closed form; None where no step was inspected.
         held: what a rank keeps from step to step, likewise.
         flops: what a step of the whole model computes; None where no step was inspected.
+        memory: what every rank needed in a launch that held this variant alone; None where there was none.
         power: what meters of power read while it stepped alone; None where it did not get that far.
         precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
         notes: per rank, what is particular to it or its plan, such as its place in a mesh.
@@ -233,6 +234,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     held: Held | None = None
     flops: Flops | None = None
     power: Power | None = None
+    memory: MemoryUse | None = None
     precision: dict[str, str] = {}
     notes: tuple[dict[str, str | int | float], ...] = ()
     breakdown: dict[str, float] | None = None

@@ -10,12 +10,14 @@ from parbench.cases import Measured
 from parbench.cautions import cautions, numerics
 from parbench.compression_account import compression_cautions, compression_metrics
 from parbench.launch.messages import StepsDone
+from parbench.memory_account import memory_cautions, memory_metrics, memory_of
 from parbench.metrics import judged, self_check, timing_metrics
 from parbench.network.telling import link_cautions, link_facts
 from parbench.powered import power_cautions, power_metrics
+from parbench.probed import probed
 from parbench.record import Agreement, Better, Chosen, Environment, Metric, Round, RunRecord, Warned
 from parbench.session import RoundSamples
-from parbench.statistics import median_interval
+from parbench.steadiness import steadiness
 from parbench.store import Column
 from parbench.utilisation import flops_of, utilisation
 
@@ -54,6 +56,7 @@ def record_of(
             [rounds], unit=m.unit, units_per_sample=m.units_per_sample, world_size=m.case.spec.world_size
         )
         warnings = self_check(rounds, _seconds_by_rank(m.rounds), warm_up=m.warm_up, metrics=timing)
+        warnings += steadiness(rounds, _seconds_by_rank(m.rounds), period=m.period, alike=_alike(m))
     warnings += [
         *cautions(m, environment),
         *account_cautions(m),
@@ -64,8 +67,9 @@ def record_of(
         metrics = judged(timing, warnings) | _other_metrics(m)
         used, impossible = utilisation(m, metrics["step_time_s"], rounds)
         drawn = power_cautions(m)
-        metrics |= used | power_metrics(m, drawn)
-        warnings += [*impossible, *drawn]
+        needed = memory_cautions(m)
+        metrics |= used | power_metrics(m, drawn) | memory_metrics(m, needed)
+        warnings += [*impossible, *drawn, *needed]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -81,6 +85,7 @@ def record_of(
         held=held_of(m),
         flops=flops_of(m),
         power=m.power,
+        memory=memory_of(m),
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),
@@ -94,6 +99,12 @@ def record_of(
         resolved_suite=resolved_suite,
         resumed_from=resumed_from,
     )
+
+
+def _alike(m: Measured) -> bool:
+    """Whether all ranks do the same: a pipeline's first stage ends last and a server sends more without being slow."""
+    sent = [one.sent for one in m.inspected]
+    return len(sent) > 1 and "layers" not in m.shards and all(one == sent[0] for one in sent)
 
 
 def _threads(threads: int) -> Chosen:
@@ -169,31 +180,7 @@ def _other_metrics(m: Measured) -> dict[str, Metric]:
         | compression_metrics(m)
     )
     # A meter that gave nothing does not displace what is known without it.
-    return found | {name: one for name, one in _probed(m).items() if one.value is not None or name not in found}
-
-
-def _probed(m: Measured) -> dict[str, Metric]:
-    """Return a metric per series: its mean over the steps of a round on the worst rank, as a median over rounds."""
-    series = {s.name: s for r in m.rounds for done in r.ranks for s in done.series}
-    found = {}
-    for name, one in series.items():
-        of_round = [[s for d in r.ranks for s in d.series if s.name == name and s.values] for r in m.rounds]
-        pick = min if one.better == "higher" else max
-        worst = [pick(math.fsum(s.values) / len(s.values) for s in ranks) for ranks in of_round if ranks]
-        if not worst:
-            found[name] = Metric.unavailable(one.unit, one.better, one.reason or "the probe gave no value")
-            continue
-        middle = median_interval([worst])
-        found[name] = Metric(
-            value=middle.value,
-            unit=one.unit,
-            better=one.better,
-            n=middle.n,
-            ci_low=middle.low,
-            ci_high=middle.high,
-            source=f"{one.source}; mean over a round's steps, worst rank, median over rounds",
-        )
-    return found
+    return found | {name: one for name, one in probed(m).items() if one.value is not None or name not in found}
 
 
 def _startup(m: Measured) -> Metric:
@@ -248,4 +235,9 @@ def _launch(m: Measured, sweep: str) -> dict[str, str | int | float | bool | lis
         "parameters": m.parameters,
         "period": m.period,
     }
+    costs = [one.cost_s for one in m.inspected if one.cost_s is not None]
+    if costs:
+        told["harness_s_per_step"] = max(costs)
+    if m.neighbour_cores is not None:
+        told["neighbour_cores"] = round(m.neighbour_cores, 3)
     return told | link_facts(m.links)

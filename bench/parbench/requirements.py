@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from parbench import rapl
 from parbench.boardmeter import BoardMeter
@@ -13,10 +13,25 @@ from parbench.errors import MissingError, unknown_name
 from parbench.nvml import Nvml
 from parbench.visible import seen
 
-Requirement = Literal["power"]
-
 # Where the kernel's power caps are, if not in their usual place.
 POWERCAP = "PARBENCH_POWERCAP"
+
+
+class Demands(NamedTuple):
+    """What must be there, and be found, before anything is measured.
+
+    Attributes:
+        require: what must be measurable, or nothing is started: "power".
+        exclusive: start nothing where other processes compute on the GPUs.
+        find_max_batch: measure every cell with the largest batch that fits into memory.
+    """
+
+    require: tuple[str, ...] = ()
+    exclusive: bool = False
+    find_max_batch: bool = False
+
+
+NO_DEMANDS = Demands()
 
 
 def powercap() -> Path:
@@ -24,25 +39,24 @@ def powercap() -> Path:
     return Path(os.environ.get(POWERCAP, rapl.POWERCAP))
 
 
-def check(required: Iterable[str], exclusive: bool, devices: Iterable[str]) -> None:
+def check(demands: Demands, devices: Iterable[str]) -> None:
     """Refuse where something that is asked for is not there.
 
     Args:
-        required: what must be measurable: "power".
-        exclusive: whether GPUs must have no other processes.
+        demands: what is asked for.
         devices: where the cases compute: "cpu", "cuda".
 
     Raises:
         UsageError: nobody knows such a requirement.
         MissingError: it is not there.
     """
-    for name in required:
+    for name in demands.require:
         if name != "power":
             raise unknown_name("requirement", name, ["power"], "--require power")
     for device in dict.fromkeys(devices):
-        if required and (why := _no_power(device)) is not None:
+        if demands.require and (why := _no_power(device)) is not None:
             raise MissingError(f"--require power: {why}")
-        if exclusive and device == "cuda" and (who := _neighbours()) is not None:
+        if demands.exclusive and device == "cuda" and (who := _neighbours()) is not None:
             raise MissingError(f"--exclusive: {who}; end them, or choose other boards (CUDA_VISIBLE_DEVICES)")
 
 

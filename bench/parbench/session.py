@@ -38,12 +38,15 @@ from parbench.launch.messages import (
     Reply,
     Steps,
     StepsDone,
+    Weigh,
+    WeighDone,
 )
 from parbench.launch.place import Machine, place
 from parbench.launch.ranks import Ranks
 from parbench.launch.stopping import StopRequest
 from parbench.network.admission import admitted, linked
 from parbench.network.build import Links
+from parbench.observed import Weighed
 from parbench.powerplan import Place
 from parbench.record import Agreement, Agrees, Chosen
 from parbench.registry import Registry
@@ -186,6 +189,12 @@ class Variant:
         self.steps_taken += steps
         return tuple(r for r in replies if isinstance(r, Metered) and r.member)
 
+    def weigh(self) -> tuple[Weighed, ...]:
+        """Take a few steps and return the memory of each member rank; the session was opened with `weigh`."""
+        self._check()
+        replies = self._session.call(Weigh(variant=self._number))
+        return tuple(r.weighed for r in replies if isinstance(r, WeighDone) and r.weighed is not None)
+
     def held_out(self) -> Judged:
         """Return loss and accuracy of the present weights on held-out data, or why there are none."""
         self._check()
@@ -227,6 +236,8 @@ class Session:
         ranks: ranks that already run (under torchrun); none are started then.
         network: links between the ranks, such as "100mbit" or "rate=312mbit alpha=1ms"; by default they are as they
             are.
+        weigh: whether the ranks give freed memory back, so that `Variant.weigh` tells what they hold.
+        memory_gib: the most memory that each rank may take besides what it begins with.
 
     Raises:
         UsageError: the network cannot be meant, or does not go with the rest.
@@ -248,6 +259,8 @@ class Session:
         stop: StopRequest | None = None,
         ranks: Ranks | None = None,
         network: str | None = None,
+        weigh: bool = False,
+        memory_gib: float | None = None,
     ) -> None:
         self.registry = Registry(plugins)
         shaped = admitted(network, world_size, backend)
@@ -272,9 +285,11 @@ class Session:
                 timeout_s=timeout_s,
                 stop=stop or StopRequest(),
                 plugins=self.registry.plugins,
-                fault=os.environ.get("PARBENCH_FAULT", ""),
+                fault="" if weigh else os.environ.get("PARBENCH_FAULT", ""),
                 log_folder=log_folder,
                 network=self._links.seats if self._links else (),
+                weigh=weigh,
+                memory_bytes=None if memory_gib is None else int(memory_gib * 2**30),
             )
         except BaseException:
             self._unlink()
@@ -324,7 +339,7 @@ class Session:
             )
 
     def call(
-        self, command: Build | Examine | Parity | Steps | Inspect | Locate | Idle | Energy | Evaluate | Drop
+        self, command: Build | Examine | Parity | Steps | Inspect | Weigh | Locate | Idle | Energy | Evaluate | Drop
     ) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""
         if self._closed:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from parbench import requirements
@@ -14,15 +15,19 @@ from parbench.errors import ParbenchError, StoreError, UsageError
 from parbench.events import Listener, silent
 from parbench.faults import parse_fault
 from parbench.launch.elastic import TorchrunSeat
+from parbench.launch.failure import Stopped
 from parbench.launch.forkserver import begin_forkserver, give_up_forkserver
 from parbench.launch.place import Machine, place
 from parbench.launch.stopping import StopRequest
+from parbench.max_batch import largest_batch
+from parbench.memory_launch import alone_in
 from parbench.network.admission import admitted, linked
 from parbench.network.survey import survey
-from parbench.record import RunRecord
+from parbench.record import Chosen, RunRecord
 from parbench.registry import Registry
+from parbench.requirements import NO_DEMANDS, Demands
 from parbench.resolve import resolve
-from parbench.spec import RunSpec
+from parbench.spec import RunSpec, spec_id
 from parbench.store import Store
 from parbench.suite import Suite, load, of_specs
 
@@ -75,8 +80,7 @@ def run_sweep(
     registry: Registry,
     fresh: bool = False,
     listener: Listener = silent,
-    require: Sequence[str] = (),
-    exclusive: bool = False,
+    demands: Demands = NO_DEMANDS,
 ) -> Outcome:
     """Measure every cell of `suite`; failures become records and the sweep goes on.
 
@@ -86,8 +90,7 @@ def run_sweep(
         registry: where names are looked up.
         fresh: do not take up a sweep that was cut short.
         listener: told about progress.
-        require: what must be measurable, or nothing is started: "power".
-        exclusive: start nothing where other processes compute on the GPUs.
+        demands: what must be there, and be found, before anything is measured.
 
     Raises:
         UsageError: something asked for cannot be meant; nothing was started.
@@ -98,18 +101,21 @@ def run_sweep(
     registry.check_names(suite.specs)
     seat = TorchrunSeat.here(os.environ)
     if seat is not None:
-        return _under_torchrun(seat, suite, out, registry, listener)
+        return _under_torchrun(seat, suite, out, registry, listener, demands)
     with StopRequest() as stop:
         begin_forkserver()
         try:
             suite, machine = _settled(suite, registry)
-            requirements.check(require, exclusive, _devices(suite, machine))
+            requirements.check(demands, _devices(suite, machine))
             Store(out).probe()
             links = survey(suite.specs, stop)
-        except ParbenchError:
+            suite, batches = (
+                _with_largest_batches(suite, registry, stop, machine) if demands.find_max_batch else (suite, {})
+            )
+        except (ParbenchError, Stopped):
             give_up_forkserver()
             raise
-        return Campaign(suite, out, registry, listener, stop, None, links).run(fresh=fresh)
+        return Campaign(suite, out, registry, listener, stop, None, links, batches).run(fresh=fresh)
 
 
 def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
@@ -125,6 +131,27 @@ def _settled(suite: Suite, registry: Registry) -> tuple[Suite, Machine]:
         shaped = admitted(spec.network, spec.world_size, spec.backend)
         place(spec.device, linked(spec.backend, shaped is not None), spec.world_size, machine)
     return suite, machine
+
+
+def _with_largest_batches(
+    suite: Suite, registry: Registry, stop: StopRequest, machine: Machine
+) -> tuple[Suite, dict[str, Chosen]]:
+    """Return the suite with the largest batch that fits in every cell, and per cell how that is known."""
+    for spec in suite.specs:
+        on_cpu = place(spec.device, spec.backend, spec.world_size, machine).device == "cpu"
+        if on_cpu and spec.memory_gib is None:
+            raise UsageError(
+                "--find-max-batch on a CPU needs --memory-gib X, the most a rank may take: without it the search would "
+                "end when the kernel kills something"
+            )
+    specs: dict[RunSpec, Chosen] = {}
+    for spec in suite.specs:
+        found = largest_batch(alone_in(registry, stop), spec)
+        batch = found.batch or spec.global_batch_size
+        because = f"the largest that fits: {found.because}" if found.batch else f"none fits: {found.because}"
+        specs[msgspec.structs.replace(spec, global_batch_size=batch)] = Chosen(value=str(batch), because=because)
+    suite = msgspec.structs.replace(suite, specs=tuple(specs))
+    return suite, {spec_id(spec): chosen for spec, chosen in specs.items()}
 
 
 def _devices(suite: Suite, machine: Machine) -> list[str]:
@@ -143,12 +170,17 @@ def _check_memory(world_size: int) -> None:
         raise UsageError(f"{world_size} ranks take more memory than is free here; at most {most} fit: use fewer (-n)")
 
 
-def _under_torchrun(seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener) -> Outcome:
+def _under_torchrun(
+    seat: TorchrunSeat, suite: Suite, out: Path, registry: Registry, listener: Listener, demands: Demands
+) -> Outcome:
     """Lead the sweep in rank 0, serve in the others; every process of a torchrun launch comes here."""
     from parbench.launch.torchrun import TorchrunRanks  # torch
 
     suite, machine = _settled(suite, registry)
     seat.check(suite.specs)
+    requirements.check(demands, _devices(suite, machine))
+    if demands.find_max_batch:
+        raise UsageError("--find-max-batch needs fresh ranks for every trial; torchrun starts them once: leave one out")
     if networks := [spec.network for spec in suite.specs if spec.network is not None]:
         raise UsageError(
             f"--network {networks[0]} shapes links between ranks that parbench starts itself; torchrun started these: "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import faulthandler
 import os
@@ -31,6 +30,7 @@ from parbench.launch.messages import (
 from parbench.launch.note import StepNote, note_beside
 from parbench.launch.pipe import Pipe
 from parbench.launch.stores import Store, joined
+from parbench.memory_gauge import give_back_freed_memory, keep_freed_memory, limit_memory
 from parbench.network.enter import enter
 from parbench.rank import Rank
 
@@ -44,10 +44,12 @@ def join(seat: Seat, heartbeat: Heartbeat, store: Store | None = None) -> Rank:
         store: where the others meet, if this process has already been there; else `seat` says where.
     """
     torch.set_num_threads(seat.threads)
-    _keep_freed_memory()
+    give_back_freed_memory() if seat.weigh else keep_freed_memory()
     device = torch.device(seat.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    if seat.memory_bytes is not None:
+        limit_memory(device, seat.memory_bytes)
     timeout = datetime.timedelta(seconds=seat.group_timeout_s)
     if store is None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: loopback, whatever its host name resolves to
@@ -75,16 +77,6 @@ def _enter_network(seat: Seat) -> Store | None:
     enter(seat.network)
     os.environ["GLOO_SOCKET_IFNAME"] = seat.network.interface
     return store
-
-
-def _keep_freed_memory() -> None:
-    # glibc returns large blocks to the kernel at every free: a timing run would pay for page faults, not arithmetic.
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-    mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def device_name(device: torch.device) -> str:
@@ -150,12 +142,13 @@ def _tell(commands: Pipe, reply: Reply) -> None:
 
 def raised(error: BaseException, step: int | None) -> Raised:
     """Return the message that tells the launcher about `error`."""
-    text = " ".join(str(error).split())
+    text, oom = " ".join(str(error).split()), is_out_of_memory(error)
     return Raised(
         at_s=time.perf_counter(),
         step=step,
-        kind="oom" if is_out_of_memory(error) else "exception",
-        message=f"{type(error).__name__}: {text[:500]}",
+        kind="oom" if oom else "exception",
+        # What was allocated, reserved and used on the device stands at the end of what torch says of that.
+        message=f"{type(error).__name__}: {text[: 1000 if oom else 500]}",
     )
 
 

@@ -16,6 +16,7 @@ from parbench.events import Event, Listener
 from parbench.metrics import Cell, combine
 from parbench.record import Environment, RunRecord, Status
 from parbench.registry import Registry
+from parbench.requirements import NO_DEMANDS, Demands
 from parbench.resolve import resolve
 from parbench.spec import spec_id
 from parbench.suite import Suite
@@ -43,14 +44,17 @@ class FakeEngine:
     raises: BaseException | None = None
     suites: list[Suite] = field(default_factory=list)
     fresh: bool = False
+    demands: Demands = NO_DEMANDS
     out: Path | None = None
 
-    def run_sweep(self, suite: Suite, *, out: Path, registry: Registry, fresh: bool, listener: Listener) -> FakeOutcome:
+    def run_sweep(
+        self, suite: Suite, *, out: Path, registry: Registry, fresh: bool, listener: Listener, demands: Demands
+    ) -> FakeOutcome:
         if self.raises is not None:
             raise self.raises
         suite = resolve(suite, registry)  # as the engine does
         self.suites.append(suite)
-        self.fresh, self.out = fresh, out
+        self.fresh, self.out, self.demands = fresh, out, demands
         total = len(suite.specs)
         listener(Event(kind="plan", total=total))
         environment = Environment(fingerprint="f", software="s", facts={})
@@ -135,6 +139,15 @@ def test_help_teaches(parbench: Parbench) -> None:
     text = parbench("run", "--help").out
     for flag in ("--strategy", "--world-size", "--set", "--plugin", "--dry-run", "--parity-steps", "Examples"):
         assert flag in text
+
+
+def test_what_must_be_there_reaches_the_engine(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:
+    flags = "digits -s ddp --require power --exclusive --find-max-batch --no-memory --memory-gib 2 --peak-tflops 1.5"
+    done = parbench("run", *flags.split(), "-o", str(tmp_path))
+    assert done.code == 0, done.err
+    assert engine.demands == Demands(require=("power",), exclusive=True, find_max_batch=True)
+    spec = engine.suites[0].specs[0]
+    assert (spec.memory, spec.memory_gib, spec.peak_tflops) == (False, 2.0, 1.5)
 
 
 def test_flags_become_specs(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:

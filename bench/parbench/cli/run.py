@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
-from parbench.cli import output
 from parbench.cli.request import changes_of, suite_of
-
-if TYPE_CHECKING:
-    from parbench.campaign import Outcome
-    from parbench.suite import Suite
+from parbench.cli.running import start
 
 EXAMPLES = (
     "[bold]Examples[/bold]\n\n"
@@ -160,6 +155,31 @@ def run(
             show_default=False,
         ),
     ] = None,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory/--no-memory",
+            help="Measure memory, in a short launch that holds one case alone.",
+            rich_help_panel=_HOW,
+        ),
+    ] = True,
+    find_max_batch: Annotated[
+        bool,
+        typer.Option(
+            "--find-max-batch",
+            help="Search the largest batch that fits into memory, and measure with that (on a CPU with --memory-gib).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
+    memory_gib: Annotated[
+        _Text,
+        typer.Option(
+            "--memory-gib",
+            metavar="X",
+            help="The most memory a rank may take besides what it begins with; beyond that the case is `oom`.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     peak_tflops: Annotated[
         _Text,
         typer.Option(
@@ -264,7 +284,11 @@ def run(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit with 3 where a cell is unsupported.", rich_help_panel=_RESULTS),
+        typer.Option(
+            "--strict",
+            help="Exit with 1 where there is a warning, with 3 where a cell is unsupported.",
+            rich_help_panel=_RESULTS,
+        ),
     ] = False,
 ) -> None:
     """Measure strategies on a workload: check that they train alike, time them interleaved, say which wins.
@@ -285,6 +309,8 @@ def run(
         "warmup": warmup,
         "repeats": repeats,
         "parity_steps": parity_steps,
+        "memory": None if memory else "false",
+        "memory_gib": memory_gib,
         "peak_tflops": peak_tflops,
         "timeout_s": timeout,
         "device": device,
@@ -296,80 +322,7 @@ def run(
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
     suite = suite_of(what, changes, suite_name)
-    demands = Demands(require=tuple(require or ()), exclusive=exclusive)
-    _start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    from parbench.requirements import Demands
 
-
-class Demands(NamedTuple):
-    """What must be there before anything starts."""
-
-    require: tuple[str, ...]
-    exclusive: bool
-
-
-def _start(
-    suite: Suite,
-    plugins: Sequence[Path],
-    out: Path,
-    demands: Demands,
-    *,
-    fresh: bool,
-    as_json: bool,
-    dry_run: bool,
-    strict: bool,
-) -> None:
-    from parbench.cli.progress import LiveProgress
-    from parbench.registry import Registry
-    from parbench.resolve import resolve
-
-    registry = Registry(plugins)
-    if dry_run:
-        _print_cells(resolve(suite, registry), as_json)
-        return
-    from parbench.sweep import run_sweep
-
-    with LiveProgress() as progress:
-        outcome = run_sweep(
-            suite,
-            out=out,
-            registry=registry,
-            fresh=fresh,
-            listener=progress,
-            require=demands.require,
-            exclusive=demands.exclusive,
-        )
-    if not outcome.leads:  # a rank of a torchrun launch: rank 0 reports
-        raise typer.Exit(outcome.exit_code)
-    raise typer.Exit(_report(outcome, as_json=as_json, strict=strict))
-
-
-def _report(outcome: Outcome, *, as_json: bool, strict: bool) -> int:
-    from rich.text import Text
-
-    from parbench.errors import worst_exit_code
-    from parbench.report.words import visible
-
-    output.notes(outcome.notes)
-    if as_json:
-        output.document(outcome.document)
-    else:
-        from parbench.report.terminal import sweep_table
-
-        table = sweep_table(outcome.cells, outcome.records, width=output.console().width)
-        output.results(table)
-        if outcome.store_error is None:
-            output.results(Text(f"results: {visible(outcome.path, 4000)}", overflow="ignore", no_wrap=True))
-    if outcome.store_error is not None:
-        output.notes([f"the results could not be stored, they are only printed here: {outcome.store_error}"])
-    unsupported = any(record.status == "unsupported" for record in outcome.records)
-    return worst_exit_code([outcome.exit_code, *([3] if strict and unsupported else [])])
-
-
-def _print_cells(suite: Suite, as_json: bool) -> None:
-    from parbench.report.cells import cells_document, cells_table
-
-    if as_json:
-        output.document(cells_document(suite))
-        return
-    output.notes(suite.notes)
-    output.results(cells_table(suite))
+    demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
+    start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)

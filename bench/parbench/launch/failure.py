@@ -28,6 +28,10 @@ _PEER_LOST = (
 )
 
 
+# What is said when memory is refused, by torch and by the C++ below it.
+_NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")
+
+
 class RankLost(RankFailed):
     """A rank raised, exited or was killed; `failure` says which and how, `logs` are as `Ranks.logs` gives them."""
 
@@ -93,5 +97,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or any(phrase in text for phrase in ("can't allocate memory", "out of memory", os.strerror(12).lower()))
+        or any(phrase in text for phrase in (*_NO_MEMORY, os.strerror(12).lower()))
     )

@@ -91,6 +91,8 @@ class LocalRanks(Ranks):
         fault: str = "",
         log_folder: Path | None = None,
         network: Sequence[NetworkSeat] = (),
+        weigh: bool = False,
+        memory_bytes: int | None = None,
     ) -> LocalRanks:
         """Start fresh ranks and wait until all have joined.
 
@@ -104,6 +106,8 @@ class LocalRanks(Ranks):
             fault: PARBENCH_FAULT, for tests.
             log_folder: where ranks write their logs; by default a temporary folder, removed unless a rank fails.
             network: where each rank's shaped link is, in rank order; nothing where links are as they are.
+            weigh: whether they give freed memory back, so that what they hold can be weighed.
+            memory_bytes: the most that each may take besides what it begins with.
 
         Raises:
             RankLost, RanksStuck, Stopped: as `Ranks.call`.
@@ -133,6 +137,8 @@ class LocalRanks(Ranks):
                     plugins=tuple(str(p.resolve()) for p in plugins),
                     fault=fault,
                     network=network[rank] if network else None,
+                    weigh=weigh,
+                    memory_bytes=memory_bytes,
                 )
                 for rank in range(world_size)
             ]

@@ -6,7 +6,7 @@ import msgspec
 
 from parbench.facts import Inspected, ParityFacts, StrategyFacts
 from parbench.network.seat import NetworkSeat
-from parbench.observed import Reading
+from parbench.observed import Reading, Weighed
 from parbench.powerplan import Place
 from parbench.record import Agrees, Series
 from parbench.spec import RunSpec
@@ -28,6 +28,8 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     plugins: tuple[str, ...] = ()
     fault: str = ""
     network: NetworkSeat | None = None
+    weigh: bool = False
+    memory_bytes: int | None = None
 
 
 # ---- commands: every rank gets the same one, at the same time
@@ -57,6 +59,12 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 class Inspect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Take one more period of steps of the variant and look at what they send, hold and compute."""
+
+    variant: int
+
+
+class Weigh(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Weigh the one variant of ranks that were started for that (`Seat.weigh`)."""
 
     variant: int
 
@@ -133,7 +141,20 @@ class Examine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 Command = (
-    Build | Collectives | Examine | Parity | Steps | Inspect | Locate | Idle | Energy | Evaluate | Drop | Clear | Leave
+    Build
+    | Collectives
+    | Examine
+    | Parity
+    | Steps
+    | Inspect
+    | Weigh
+    | Locate
+    | Idle
+    | Energy
+    | Evaluate
+    | Drop
+    | Clear
+    | Leave
 )
 
 # ---- replies: one per rank and command
@@ -170,7 +191,8 @@ class ParityDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Raw samples of one round on one rank; a rank outside the variant has none.
 
-    `started_s` is when it left the barrier, on the clock that all processes of a machine share.
+    `started_s` is when it left the barrier, on the clock that all processes of a machine share; `positions` is how many
+    targets the batches held, which is how many tokens were fed where tokens are counted.
     """
 
     seconds: tuple[float, ...] = ()
@@ -182,6 +204,7 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     compile_s: float = 0.0
     series: tuple[Series, ...] = ()
     started_s: float = 0.0
+    positions: int = 0
     member: bool = True
 
 
@@ -199,6 +222,12 @@ class Metered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     readings: tuple[Reading, ...] = ()
     samples: int = 0
     member: bool = True
+
+
+class WeighDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The memory of one rank; a rank outside the variant has none."""
+
+    weighed: Weighed | None = None
 
 
 class CollectivesDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -247,6 +276,7 @@ Reply = (
     | ParityDone
     | StepsDone
     | Metered
+    | WeighDone
     | Inspected
     | Judged
     | Done

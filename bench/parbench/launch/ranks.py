@@ -23,6 +23,11 @@ class Ranks(abc.ABC):
     device_names: tuple[str, ...]
     ready_s: float | None
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, in rank order; none where another program started them."""
+        return []
+
     @abc.abstractmethod
     def call(self, command: Command) -> list[Reply]:
         """Let every rank carry out `command` and return their replies in rank order.

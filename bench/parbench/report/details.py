@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parbench.record import RunRecord
+from parbench.report.meters import meter_lines
 from parbench.report.words import duration, size, small, visible, with_interval
 
 
@@ -27,6 +28,7 @@ def record_details(record: RunRecord) -> RenderableType:
         _metrics(record),
         *_traffic(record),
         *_held(record),
+        *meter_lines(record),
         *_precision(record),
         *_notes(record),
         *_warm_up(record),

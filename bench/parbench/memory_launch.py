@@ -1,0 +1,70 @@
+"""A memory launch holds one variant alone, in fresh ranks that give freed memory back, and weighs it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from parbench.errors import ParbenchError
+from parbench.launch.failure import RankLost, RanksStuck
+from parbench.launch.stopping import StopRequest
+from parbench.observed import Weighed
+from parbench.registry import Registry
+from parbench.session import Session
+from parbench.spec import RunSpec
+
+OpenAlone = Callable[[RunSpec, Path], Session]
+
+
+def weighed(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...]:
+    """Return the memory of every rank of `spec`.
+
+    Args:
+        open_alone: starts ranks that can be weighed, and write their logs into a folder.
+        spec: what they hold; its links are left out, they hold nothing.
+
+    Raises:
+        RankLost, RanksStuck: a rank failed, or ran out of memory.
+        ParbenchError: the variant cannot run here.
+    """
+    alone = msgspec.structs.replace(spec, network=None)
+    with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
+        session = open_alone(alone, Path(logs))
+        try:
+            found = session.add(alone, refuse=False).weigh()
+        except BaseException:
+            session.kill()
+            raise
+        session.close()
+        return found
+
+
+def weighed_or_why(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...] | str:
+    """Return the memory of every rank, or a sentence saying why it could not be measured."""
+    try:
+        return weighed(open_alone, spec)
+    except (RankLost, RanksStuck, ParbenchError) as error:
+        return f"the launch that measures memory failed: {error}"
+
+
+def alone_in(registry: Registry, stop: StopRequest) -> OpenAlone:
+    """Return what starts fresh local ranks that can be weighed."""
+
+    def opened(spec: RunSpec, logs: Path) -> Session:
+        return Session(
+            spec.world_size,
+            device=spec.device,
+            backend=spec.backend,
+            threads=spec.threads,
+            timeout_s=spec.timeout_s,
+            plugins=registry.plugins,
+            log_folder=logs,
+            stop=stop,
+            weigh=True,
+            memory_gib=spec.memory_gib,
+        )
+
+    return opened
