@@ -46,7 +46,7 @@ def test_every_compressor_obeys_the_laws_of_strategies(session, name):
 
 
 COLLECTIVES = [name for name in REGISTRY.names("collective") if name != "native"]
-# Messages of every type that there is: bytes that add up, bfloat16, places, numbers of single precision, several rounds.
+# Messages of every type that there is: bytes that add up, bfloat16, places, single precision, several rounds.
 TYPES = ("shared_scale_int", "truncate", "lgc(dense_steps=1, train_steps=1)", "pactrain(patience=1)", "csc(chunk=100)")
 
 
