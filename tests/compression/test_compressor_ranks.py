@@ -45,6 +45,30 @@ def test_every_compressor_obeys_the_laws_of_strategies(session, name):
     assert verdict.passed, verdict.broken
 
 
+COLLECTIVES = [name for name in REGISTRY.names("collective") if name != "native"]
+# Messages of every type that there is: bytes that add up, bfloat16, places, single precision, several rounds.
+TYPES = ("shared_scale_int", "truncate", "lgc(dense_steps=1, train_steps=1)", "pactrain(patience=1)", "csc(chunk=100)")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_carries_messages_of_every_type(session, collective):
+    losses = {}
+    for name in TYPES:
+        strategy = f"replicated(compressor={name}, collective={collective})"
+        variant = session.add(RunSpec(workload="digits", strategy=strategy, size="smoke", world_size=3))
+        try:
+            losses[name] = variant.round(4).losses[-1]
+            facts = variant.inspect()
+        finally:
+            variant.close()
+        for rank in facts:
+            assert rank.traffic is None or rank.sent == pytest.approx(rank.traffic), name
+    # Four steps with what is nearly the gradient are nearly the same, whoever adds up.
+    assert losses["shared_scale_int"] == pytest.approx(losses["pactrain(patience=1)"], abs=2e-3)
+    assert losses["truncate"] == pytest.approx(losses["pactrain(patience=1)"], abs=2e-3)
+
+
 # ---- a compressor's name alone
 
 
