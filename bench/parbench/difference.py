@@ -96,7 +96,8 @@ def difference(old: Sample, new: Sample, *, paired: bool = False, alpha: float =
     equal = min(pooled) == max(pooled)
     constant = _constant(old) and _constant(new) and min(counts) > 1
     paired = paired and counts[0] == counts[1]
-    p = _chance(before, after, paired=paired, alpha=alpha)
+    # What cannot be chance is not tested, and does not count among the tests that are corrected for.
+    p = None if equal or constant else _chance(before, after, paired=paired, alpha=alpha)
     if min(pooled) <= 0:
         return Difference(ratio=None, p=p, equal=equal, constant=constant, launches=counts)
     ratio = value_of(_all(new), rate=new.rate) / value_of(_all(old), rate=old.rate)

@@ -62,9 +62,9 @@ def verdict(
         if unit == "bytes" and _beyond(found.ratio):
             return moved, ""
         return "inconclusive", f"too few measurements for an interval: {_more(found)}"
+    if found.apart and _beyond(found.low) and _beyond(found.high):
+        return moved, ""
     if p is None:
-        if found.apart and _beyond(found.low) and _beyond(found.high):
-            return moved, ""
         few = f"{min(found.launches)} fresh launch{'es' if min(found.launches) > 1 else ''}"
         return "inconclusive", f"{few} cannot show a change under {GROSS - 1:.0%}: {_more(found)}"
     if found.apart and p <= alpha:

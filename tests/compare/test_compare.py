@@ -189,6 +189,12 @@ def test_many_comparisons_need_smaller_chances():
     assert metric(paths([*old, *sides[0]], [*new, *sides[1]]), "ddp").verdict == "inconclusive"
 
 
+def test_numbers_that_cannot_be_chance_are_no_comparisons_to_correct_for():
+    seen = {f"bytes{k}": Metric(value=5.0, unit="bytes", better="lower") for k in range(20)}
+    old, new = launches(FAST[:4], metrics=seen), launches([1.1 * x for x in FAST[:4]], metrics=seen)
+    assert metric(paths(old, new), "ddp").verdict == "worse"
+
+
 def test_the_slow_rank_is_named():
     old = launches(FAST, world_size=4)
     new = [a_record([0.013] * 8, world_size=4, repeat=k, lag_s=0.003) for k in range(5)]

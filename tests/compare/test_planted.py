@@ -25,7 +25,7 @@ def test_plain(benchmark):
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_a_slow_rank_is_found_and_named(parbench):
     cell = ("digits", "--size", "small", "-s", "ddp", "-n", 2, "--steps", 60, "--repeats", 4, "--parity-steps", 1)

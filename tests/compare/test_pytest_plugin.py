@@ -153,7 +153,7 @@ def test_compare_fail_of_pytest_benchmark_finds_a_slow_rank(tmp_path):
         assert one["stats"]["median"] == pytest.approx(one["extra_info"]["step_time_s"], rel=1e-6)
         assert one["options"]["timer"] == "slowest_rank_seconds"
     assert len(list((tmp_path / "results").rglob("record.json"))) == 2
-    slow = "rank=0,step=0,kind=slow,factor=4"
+    slow = "rank=0,step=0,kind=slow,factor=10"  # by sleeping: ten times as long on any machine
     done = pytest_in(tmp_path, *flags, "--benchmark-compare", "--benchmark-compare-fail=median:10%", fault=slow)
     assert done.returncode != 0
     assert "Performance has regressed" in done.stdout + done.stderr

@@ -61,6 +61,11 @@ def test_one_launch_tells_only_what_is_beyond_the_noise_between_jobs():
     assert given(a_difference(0.5, 0.45, 0.55, p=None, launches=(1, 1))) == "better"
 
 
+def test_what_is_wholly_beyond_that_needs_no_chance_however_many_comparisons_there_are():
+    assert given(a_difference(11.3, 4.13, 30.5, p=0.11, launches=(4, 4))) == "worse"
+    assert given(a_difference(11.3, 1.2, 30.5, p=0.11, launches=(4, 4))) == "inconclusive"
+
+
 def test_counted_bytes_and_what_never_varies_need_no_interval():
     counted = Difference(ratio=1.001, launches=(1, 1))
     assert given(counted, name="traffic_bytes_per_step", unit="bytes") == "worse"
