@@ -12,11 +12,14 @@ import msgspec
 
 from parbench.errors import UsageError
 from parbench.launch.failure import RankLost
-from parbench.memory_launch import OpenAlone, weighed
+from parbench.memory_launch import OpenAlone, alone
+from parbench.session import Variant
 from parbench.spec import RunSpec
 
 # The search stops when it knows the batch to this part of itself: a trial takes seconds.
 _FINE = 32
+# A trial is short: what a longer measurement loses to fragmentation is kept free.
+_RESERVE = 0.85
 # Nobody trains on more samples in a step; the search ends somewhere.
 _MOST = 2**20
 
@@ -59,16 +62,22 @@ def largest(why_not: Callable[[int], str | None], unit: int, first: int, most: i
 
 
 def largest_batch(open_alone: OpenAlone, spec: RunSpec) -> Found:
-    """Return the largest global batch of `spec` whose training steps fit into memory.
+    """Return the largest global batch of `spec` that can be measured, the check of agreement included.
+
+    Args:
+        open_alone: starts ranks as they are timed, and write their logs into a folder.
+        spec: what they train.
 
     Raises:
         RankLost: a rank failed for another reason.
         RanksStuck: nothing moved until the deadline.
     """
+    tight = None if spec.memory_gib is None else _RESERVE * spec.memory_gib
 
     def why_not(batch: int) -> str | None:
         try:
-            weighed(open_alone, msgspec.structs.replace(spec, global_batch_size=batch))
+            trial = msgspec.structs.replace(spec, global_batch_size=batch, memory_gib=tight)
+            alone(open_alone, trial, _measure_briefly)
         except RankLost as error:
             if error.failure.kind != "oom":
                 raise
@@ -78,3 +87,15 @@ def largest_batch(open_alone: OpenAlone, spec: RunSpec) -> Found:
         return None
 
     return largest(why_not, spec.world_size * spec.accumulate, spec.global_batch_size or spec.world_size)
+
+
+def _measure_briefly(variant: Variant) -> None:
+    """Do once all that a measurement does: what fits here must fit there."""
+    if variant.unsupported is not None:
+        raise UsageError(variant.unsupported)
+    if variant.spec.parity_steps:
+        variant.parity(variant.spec.parity_steps)
+    for _ in range(3):
+        variant.round(2 * variant.period)
+    variant.held_out()
+    variant.inspect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -13,9 +14,10 @@ from parbench.launch.failure import RankLost, RanksStuck
 from parbench.launch.stopping import StopRequest
 from parbench.observed import Weighed
 from parbench.registry import Registry
-from parbench.session import Session
+from parbench.session import Session, Variant
 from parbench.spec import RunSpec
 
+T = TypeVar("T")
 OpenAlone = Callable[[RunSpec, Path], Session]
 
 
@@ -30,11 +32,16 @@ def weighed(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...]:
         RankLost, RanksStuck: a rank failed, or ran out of memory.
         ParbenchError: the variant cannot run here.
     """
-    alone = msgspec.structs.replace(spec, network=None)
+    return alone(open_alone, spec, lambda variant: variant.weigh())
+
+
+def alone(open_alone: OpenAlone, spec: RunSpec, do: Callable[[Variant], T]) -> T:
+    """Do something with one variant in fresh ranks that hold nothing else; raises as `weighed`."""
+    spec = msgspec.structs.replace(spec, network=None)
     with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
-        session = open_alone(alone, Path(logs))
+        session = open_alone(spec, Path(logs))
         try:
-            found = session.add(alone, refuse=False).weigh()
+            found = do(session.add(spec, refuse=False))
         except BaseException:
             session.kill()
             raise
@@ -50,8 +57,8 @@ def weighed_or_why(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...] 
         return f"the launch that measures memory failed: {error}"
 
 
-def alone_in(registry: Registry, stop: StopRequest) -> OpenAlone:
-    """Return what starts fresh local ranks that can be weighed."""
+def alone_in(registry: Registry, stop: StopRequest, *, weigh: bool = True) -> OpenAlone:
+    """Return what starts fresh local ranks, such as can be weighed or such as are timed."""
 
     def opened(spec: RunSpec, logs: Path) -> Session:
         return Session(
@@ -63,7 +70,7 @@ def alone_in(registry: Registry, stop: StopRequest) -> OpenAlone:
             plugins=registry.plugins,
             log_folder=logs,
             stop=stop,
-            weigh=True,
+            weigh=weigh,
             memory_gib=spec.memory_gib,
         )
 

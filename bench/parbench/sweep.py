@@ -146,7 +146,7 @@ def _with_largest_batches(
             )
     specs: dict[RunSpec, Chosen] = {}
     for spec in suite.specs:
-        found = largest_batch(alone_in(registry, stop), spec)
+        found = largest_batch(alone_in(registry, stop, weigh=False), spec)
         batch = found.batch or spec.global_batch_size
         because = f"the largest that fits: {found.because}" if found.batch else f"none fits: {found.because}"
         specs[msgspec.structs.replace(spec, global_batch_size=batch)] = Chosen(value=str(batch), because=because)
