@@ -26,6 +26,7 @@ from parbench.engine_ring import SocketRing
 from parbench.fusion_check import checked_plan, plan_hash, planned
 from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replicated_memory, stepped
 from parbench.job import Batch, Job, OptimizerFactory
+from parbench.order import checked_order
 from parbench.paper import Paper
 from parbench.record import Agrees, Series
 from parbench.stopwatch import Stopwatch
@@ -78,6 +79,7 @@ __all__ = [
     "bounds",
     "bytes_of",
     "carriage",
+    "checked_order",
     "checked_plan",
     "data_parallel",
     "decoded",

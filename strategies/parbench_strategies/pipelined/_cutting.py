@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parbench.api import Job, RankContext
+from parbench.api import Job, RankContext, checked_order
 from parbench.errors import UsageError
-from parbench.order import checked_order
 from parbench.schedule import Schedule
 from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._split import balanced, from_cuts
