@@ -130,7 +130,8 @@ def combine(records: Sequence[RunRecord]) -> list[Cell]:
 def _cell(records: Sequence[RunRecord]) -> Cell:
     first = records[0]
     complete = [r for r in records if r.status == "complete"]
-    alone = [_of_launches([r]) for r in complete]
+    # A record has its own launch's metrics; their intervals need not be drawn again.
+    alone = [r.metrics if "step_time_s" in r.metrics else _of_launches([r]) for r in complete]
     medians = {
         name: values
         for name in dict.fromkeys(name for metrics in alone for name in metrics)

@@ -14,6 +14,11 @@ from parbench.api import Batch, Job
 from parbench.errors import UsageError
 
 small = pytest.mark.parametrize(("name", "size"), SMALL)
+_LONG = {("gpt", "small")}  # half a minute of training
+quick = pytest.mark.parametrize(
+    ("name", "size"),
+    [pytest.param(*one, marks=[pytest.mark.nightly] if one in _LONG else []) for one in SMALL],
+)
 every = pytest.mark.parametrize(("name", "size"), SMALL + LARGE)
 
 
@@ -160,7 +165,7 @@ def test_an_untrained_model_guesses(name: str, size: str, tmp_path: Path) -> Non
     assert losses(a_job, 1)[0] == pytest.approx(math.log(choices), abs=0.1)
 
 
-@small
+@quick
 def test_the_loss_falls(name: str, size: str, tmp_path: Path) -> None:
     seen = losses(job(name, size, tmp_path), 25, fixed_batch=True)
     assert seen[-1] < 0.9 * seen[0]

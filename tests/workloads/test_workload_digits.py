@@ -37,7 +37,7 @@ def test_the_first_loss_recomputed_from_the_raw_weights() -> None:
     assert losses(job, 1)[0] == pytest.approx(nats.mean().item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("size", ["smoke", "small", "cnn"])
+@pytest.mark.parametrize("size", ["smoke", "small", pytest.param("cnn", marks=pytest.mark.nightly)])
 def test_it_learns_what_it_has_not_seen(size: str) -> None:
     job = Digits().build(size, 0, CPU, 64)
     seen = losses(job, 150)
