@@ -11,7 +11,7 @@ from statistics import median
 
 import msgspec
 
-from parbench.judging import RESCALED
+from parbench.judging import DERIVED
 from parbench.record import Better, Environment, Quality, Schema
 from parbench.spec import RunSpec
 from parbench.summary import Summary
@@ -159,7 +159,7 @@ def _cell(summaries: Sequence[Summary]) -> HistoryCell:
         passed=len(good),
         failed=len(runs) - len(good),
         reason=bad[-1] if bad else None,
-        series={name: _series(name, good) for name in names if name not in RESCALED},
+        series={name: _series(name, good) for name in names if name not in DERIVED},
         spec=last.spec,
     )
 

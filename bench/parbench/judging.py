@@ -16,8 +16,9 @@ from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 
 # Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
 _TURNS_IN_PAIRS = 9
-# The same samples once more, multiplied by a constant: one test of them is enough.
-RESCALED = frozenset({"tokens_per_s", "samples_per_s_per_device"})
+# Follow from metrics that are judged: the same samples multiplied by a constant, and what a peak leaves when everything
+# known is taken off, which is small and mostly noise (it differed by 30 % between unchanged runs).
+DERIVED = frozenset({"tokens_per_s", "samples_per_s_per_device", "memory_other_bytes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def judged(
 def _row(pair: Pair, *, judge: bool) -> list[_Found]:
     """Return every metric that either side measured."""
     old, new = metrics_of(pair.old) if pair.reference else {}, metrics_of(pair.new)
-    names = [name for name, m in (old | new).items() if name not in RESCALED and (_has(m) or _has(old.get(name)))]
+    names = [name for name, m in (old | new).items() if name not in DERIVED and (_has(m) or _has(old.get(name)))]
     return [_found(name, pair, old.get(name), new.get(name), judge=judge) for name in names]
 
 
