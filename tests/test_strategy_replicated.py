@@ -150,13 +150,13 @@ def test_30_steps_of_random_plans_and_pauses_for_each_of_three_collectives(sessi
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_10000_steps_of_random_plans_and_pauses_leak_nothing(session):  # in CI a fifth of them
+def test_10000_steps_of_random_plans_and_pauses_leak_nothing(session):  # in CI 500 of them
     import psutil
 
     processes = [psutil.Process(pid) for pid in session.ranks.pids]
     stressed(session, 100)
     before = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
-    stressed(session, 2_000 if os.environ.get("CI") else 10_000, POINTS[:1])
+    stressed(session, 500 if os.environ.get("CI") else 10_000, POINTS[:1])
     after = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
     for (rss, *others), (rss_after, *others_after) in zip(before, after, strict=True):
         assert rss_after - rss < 16 * 2**20
