@@ -8,6 +8,7 @@ Repeats are fresh launches, which torchrun alone can give: one `torchrun` is one
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
 import sys
@@ -102,7 +103,11 @@ class TorchrunRanks(Ranks):
         mine.set(f"ready/{seat.rank}", encode(Ready(device_name=device_name(rank.device))).decode())
         # A client of its own: this thread's may be held for hours by a wait for the next command.
         own = under("parbench", store.clone())
-        threading.Thread(target=_publish, args=(own, heartbeat), name="parbench-pulse", daemon=True).start()
+        over = threading.Event()
+        pulses = threading.Thread(target=_publish, args=(own, heartbeat, over), name="parbench-pulse", daemon=True)
+        pulses.start()
+        # A thread that is inside the store when the interpreter ends is torn down there, which aborts the process.
+        atexit.register(_ended, pulses, over)
         if seat.rank == 0:
             replies = [decode_reply(mine.get(f"ready/{k}")) for k in range(seat.world_size)]
             ranks.device_names = tuple(r.device_name for r in replies if isinstance(r, Ready))
@@ -216,14 +221,19 @@ class TorchrunRanks(Ranks):
         return self._lost
 
 
-def _publish(store: Store, heartbeat: Heartbeat) -> None:
-    while True:
+def _ended(thread: threading.Thread, over: threading.Event) -> None:
+    over.set()
+    thread.join(_FOLLOWERS_S)
+
+
+def _publish(store: Store, heartbeat: Heartbeat, over: threading.Event) -> None:
+    while not over.is_set():
         try:
             pulse = heartbeat.pulse()
             store.set(f"pulse/{pulse.rank}", encode(pulse).decode())
         except Exception:  # noqa: BLE001 - the store is gone: so is the launch
             return
-        time.sleep(0.5)
+        over.wait(0.5)
 
 
 def _wait_quietly(store: Store, key: str, seconds: float) -> None:
