@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
 import msgspec
 
@@ -128,7 +129,6 @@ def combine(records: Sequence[RunRecord]) -> list[Cell]:
 
 
 def _cell(records: Sequence[RunRecord]) -> Cell:
-    first = records[0]
     complete = [r for r in records if r.status == "complete"]
     # A record has its own launch's metrics; their intervals need not be drawn again.
     alone = [r.metrics if "step_time_s" in r.metrics else _of_launches([r]) for r in complete]
@@ -137,6 +137,30 @@ def _cell(records: Sequence[RunRecord]) -> Cell:
         for name in dict.fromkeys(name for metrics in alone for name in metrics)
         if (values := [m.value for metrics in alone if (m := metrics.get(name)) is not None and m.value is not None])
     }
+    return cell_of(
+        records,
+        _of_launches(complete) if complete else _none_complete(records),
+        launch_medians=medians,
+        spreads={name: wide for name, values in medians.items() if (wide := spread(values)) is not None},
+    )
+
+
+def cell_of(
+    records: Sequence[RunRecord],
+    metrics: Mapping[str, Metric],
+    *,
+    launch_medians: Mapping[str, list[float]] = MappingProxyType({}),
+    spreads: Mapping[str, float] = MappingProxyType({}),
+) -> Cell:
+    """Return the cell of fresh launches, in order of repeat, with what was made of their metrics.
+
+    Args:
+        records: of one cell, at least one.
+        metrics: over its complete launches.
+        launch_medians: name -> value of each launch.
+        spreads: name -> how far launches are apart.
+    """
+    first = records[0]
     return Cell(
         spec=first.spec,
         spec_id=first.spec_id,
@@ -145,12 +169,13 @@ def _cell(records: Sequence[RunRecord]) -> Cell:
         software=first.environment.software,
         run_ids=tuple(r.id for r in records),
         statuses=tuple(r.status for r in records),
-        launches=len(complete),
-        metrics=_of_launches(complete) if complete else _none_complete(records),
-        launch_medians=medians,
-        spread={name: wide for name, values in medians.items() if (wide := spread(values)) is not None},
+        launches=sum(r.status == "complete" for r in records),
+        metrics=dict(metrics),
+        launch_medians=dict(launch_medians),
+        spread=dict(spreads),
         # One that was interrupted says nothing about the cell; one that failed does.
-        rankable=bool(complete) and all(r.rankable for r in records if r.status != "interrupted"),
+        rankable=any(r.status == "complete" for r in records)
+        and all(r.rankable for r in records if r.status != "interrupted"),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from parbench.comparable import by_cell
 from parbench.difference import Sample, value_of
 from parbench.gates import usable
-from parbench.metrics import Cell
+from parbench.metrics import Cell, cell_of
 from parbench.record import Metric, RunRecord
 
 RATES = ("samples_per_s", "tokens_per_s", "samples_per_s_per_device")
@@ -34,31 +34,12 @@ def metrics_of(records: Sequence[RunRecord]) -> dict[str, Metric]:
 
 def cells_of(records: Sequence[RunRecord]) -> list[Cell]:
     """Return every cell with its metrics over launches, without intervals, in the order in which cells first appear."""
-    return [_cell(group) for group in by_cell(records)]
+    return [cell_of(group, metrics_of(group)) for group in by_cell(records)]
 
 
 def ran_together(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> bool:
     """Whether launch k of both was one launch, in which their rounds took turns."""
     return len(old) == len(new) > 0 and all(_together(a, b) for a, b in zip(old, new, strict=True))
-
-
-def _cell(records: Sequence[RunRecord]) -> Cell:
-    first = records[0]
-    complete = [record for record in records if record.status == "complete"]
-    return Cell(
-        spec=first.spec,
-        spec_id=first.spec_id,
-        strategy=first.spec.strategy,
-        fingerprint=first.environment.fingerprint,
-        software=first.environment.software,
-        run_ids=tuple(record.id for record in records),
-        statuses=tuple(record.status for record in records),
-        launches=len(complete),
-        metrics=metrics_of(complete),
-        launch_medians={},
-        spread={},
-        rankable=bool(complete) and all(record.rankable for record in records if record.status != "interrupted"),
-    )
 
 
 def _metric_of(records: Sequence[RunRecord], name: str) -> Metric:
