@@ -42,6 +42,17 @@ def test_two_paths_put_changes_first_and_count_the_rest(command, stored):
     assert "measured at different times" in out
 
 
+def test_markdown_says_that_nothing_changed_only_where_that_is_known(command, stored):
+    """One launch of a few rounds each, 1.5 times as long: that is inconclusive, and no news of no change."""
+    old, new = stored("old", [a_record([0.01])]), stored("new", [a_record([0.015])])
+    code, out, _ = command("compare", old, new, "--markdown")
+    assert code == 0
+    assert "Nothing changed" not in out
+    assert "No change can be named: 2 inconclusive" in out
+    same = stored("same", [a_record([0.01], sweep="two")])
+    assert "Nothing changed." in command("compare", old, same, "--markdown")[1]
+
+
 def test_markdown_shows_names_as_they_are(command, stored):
     hostile = "ddp(x='<img src=x>|`')"
     path = stored("results", [*launches(FAST), *launches(SLOW, strategy=hostile)])

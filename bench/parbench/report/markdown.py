@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from parbench.comparison import Comparison
 from parbench.report.comparison import scaled_texts
-from parbench.report.lines import HEADINGS, below, differing, lines_of, title
+from parbench.report.lines import HEADINGS, Line, below, differing, lines_of, title
 from parbench.report.words import visible
 
 _SCALING = ("workload", "strategy", "scaling", "ranks", "step time", "speed-up", "efficiency", "overhead", "base")
@@ -41,12 +42,25 @@ def _parts(comparison: Comparison) -> Iterator[str]:
     changed = [one for one in lines if one.verdict in ("worse", "better", "changed", "missing")]
     others = [one for one in lines if one not in changed]
     yield ""
-    yield table(HEADINGS, [one.texts for one in changed]) if changed else "Nothing changed."
+    yield table(HEADINGS, [one.texts for one in changed]) if changed else _none_named(others)
     yield ""
     yield from (f"- {plain(sentence)}" for sentence in below(comparison))
     if others:
         rows = [(*one.texts, one.why) for one in others]
-        counted = f"{len(others)} of {len(lines)} comparisons without a change"
-        yield f"\n<details><summary>{counted}</summary>\n\n{table((*HEADINGS, 'why'), rows)}\n\n</details>"
+        summary = f"the others of {len(lines)} comparisons: {_counted(others)}"
+        hidden = table((*HEADINGS, "why"), rows)
+        yield f"\n<details><summary>{summary}</summary>\n\n{hidden}\n\n</details>"
     if comparison.scaling:
         yield "\n" + table(_SCALING, [scaled_texts(one) for one in comparison.scaling])
+
+
+def _none_named(lines: Sequence[Line]) -> str:
+    """Say that nothing changed only where that is known: what is inconclusive may have."""
+    if all(one.verdict == "same" for one in lines):
+        return "Nothing changed."
+    return f"No change can be named: {_counted(lines)}."
+
+
+def _counted(lines: Sequence[Line]) -> str:
+    found = Counter(one.verdict for one in lines)
+    return ", ".join(f"{number} {verdict}" for verdict, number in found.most_common())
