@@ -24,6 +24,8 @@ _FORBIDDING = (
     "threads",
     "network",
 )
+# What the others are held against unless something else is asked for.
+REFERENCE = "single"
 # What `--allow` takes.
 ALLOWED = ("machine", "device", "backend", "compute", *_FORBIDDING)
 # Settings that decide how precisely something is measured, not what.

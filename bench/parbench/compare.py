@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from parbench.budget import Budget, at_budget
-from parbench.comparable import ALLOWED, Differs, alike, by_cell, differs, grouped
+from parbench.comparable import ALLOWED, REFERENCE, Differs, alike, by_cell, differs, grouped
 from parbench.comparison import CellCompared, Comparison
 from parbench.errors import CheckFailed, UsageError, unknown_name
 from parbench.judging import Pair, judged
@@ -17,7 +17,6 @@ from parbench.samples import cells_of
 from parbench.scaling import crossover, scaling
 from parbench.verdict import MARGIN
 
-REFERENCE = "single"
 _NOT_TOGETHER = (
     "old and new were measured at different times: how the machine changed in between is not in these intervals; "
     "parbench check --against-head measures both in turns"

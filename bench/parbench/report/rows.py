@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from parbench.comparable import REFERENCE
 from parbench.metrics import Cell
 from parbench.record import Agreement, Metric, RunRecord
 from parbench.report.words import DASH, TIMES, amount, number, several, small, visible, with_interval
@@ -13,7 +14,6 @@ from parbench.spec import RunSpec
 
 State = Literal["ranked", "unranked", "failed"]
 
-REFERENCE = "single"
 SPEED = f"{TIMES} {REFERENCE}"
 
 

@@ -10,11 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parbench.comparable import grouped
+from parbench.comparable import REFERENCE, grouped
 from parbench.metrics import Cell
 from parbench.record import RunRecord, Warned
 from parbench.report.rows import (
-    REFERENCE,
     SPEED,
     Row,
     group_name,
