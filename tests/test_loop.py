@@ -7,9 +7,9 @@ import threading
 import pytest
 import torch
 
-from parbench.api import Batch, RankContext, Trainer
+from contexts import context
+from parbench.api import Batch, Trainer
 from parbench.clock import HostClock
-from parbench.comm import Comm
 from parbench.faults import parse_fault
 from parbench.heartbeat import Heartbeat
 from parbench.launch.failure import RankLost, follows_from_a_peer, is_out_of_memory, sentence
@@ -43,16 +43,6 @@ class Place:
 
 
 def loop(trainer, *, first=0, count=3, fault=None):
-    context = RankContext(
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, 0, 1),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
     place = Place()
 
     def batch(step):
@@ -61,7 +51,7 @@ def loop(trainer, *, first=0, count=3, fault=None):
     found = run_steps(
         trainer,
         batch,
-        context,
+        context(1),
         HostClock(),
         first=first,
         count=count,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from contexts import context
 from parbench import RunSpec, Session, UsageError
-from parbench.api import Comm, RankContext
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
 
@@ -40,19 +40,6 @@ def run(session, steps, *arguments, **changes):
 
 def seen(round_, name, rank=0):
     return next(one.values for one in round_.ranks[rank].series if one.name == name)
-
-
-def context(rank=0, world_size=2):
-    return RankContext(
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, 0, world_size),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
 
 
 def job(workload="sleepy"):
@@ -146,7 +133,7 @@ def test_one_rank_among_others_trains_bare(session):
 def test_bytes_with_buffers_are_those_of_the_closed_form(session, strategy, accumulate):
     found = run(session, 6, strategy, world_size=3, accumulate=accumulate)
     for rank in range(3):
-        closed = REGISTRY.resolve("strategy", strategy).traffic(job(), context(rank, 3))
+        closed = REGISTRY.resolve("strategy", strategy).traffic(job(), context(3, rank))
         assert sum(seen(found, "all_reduce_bytes", rank)) == pytest.approx(6 * float(closed["all_reduce"]))
         assert sum(seen(found, "broadcast_bytes", rank)) == pytest.approx(6 * float(closed.get("broadcast", 0)))
 
@@ -154,7 +141,7 @@ def test_bytes_with_buffers_are_those_of_the_closed_form(session, strategy, accu
 def test_marks_of_unused_parameters_are_in_the_closed_form(session):
     """Eight weights and biases, `sometimes` and `never`: ten marks of four bytes, twice each at 3 ranks times 2/3."""
     found = run(session, 3, "ddp", AWKWARD, world_size=3)
-    closed = REGISTRY.resolve("strategy", "ddp").traffic(job(AWKWARD), context(0, 3))
+    closed = REGISTRY.resolve("strategy", "ddp").traffic(job(AWKWARD), context(3))
     assert closed["all_reduce"] == Fraction(4, 3) * (ALL_GRADIENTS + 4 + 12 + 10 * 4)
     assert seen(found, "all_reduce_bytes") == pytest.approx([float(closed["all_reduce"])] * 3)
 
@@ -164,12 +151,12 @@ def test_marks_of_unused_parameters_are_in_the_closed_form(session):
     [("ddp", 2, 2), ("ddp(gradient_as_bucket_view=True)", 2, 1), ("ddp", 1, 1), ("ddp(sync_every=2)", 2, 2)],
 )
 def test_gradients_are_held_once_as_views_and_else_twice(strategy, world_size, copies):
-    memory = REGISTRY.resolve("strategy", strategy).memory(job(), context(0, world_size))
+    memory = REGISTRY.resolve("strategy", strategy).memory(job(), context(world_size))
     assert memory.gradients == copies * ALL_GRADIENTS
 
 
 def test_the_textbook_spreads_the_all_reduce_over_the_period():
-    textbook = REGISTRY.resolve("strategy", "ddp(sync_every=4)").textbook(job(), context())
+    textbook = REGISTRY.resolve("strategy", "ddp(sync_every=4)").textbook(job(), context(2))
     assert (textbook.formula, textbook.sent_bytes) == ("2(n-1)/n P b / k", Fraction(ALL_GRADIENTS, 4))
 
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import nn
 
+from contexts import context
 from parbench import RunSpec, Session
-from parbench.api import Comm, RankContext
 from parbench.conformance import check_strategy
 from parbench.errors import UsageError
 from parbench.registry import Registry
@@ -34,19 +34,6 @@ def session():
 
 def strategy(written):
     return REGISTRY.resolve("strategy", written)
-
-
-def context(world_size, rank=0, dtype=torch.float32, accumulate=1):
-    return RankContext(
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        device=torch.device("cpu"),
-        dtype=dtype,
-        comm=Comm(None, rank, world_size),
-        accumulate=accumulate,
-        generator=torch.Generator(),
-    )
 
 
 def digits():

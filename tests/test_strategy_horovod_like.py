@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from contexts import context
 from parbench import RankFailed, RunSpec, Session, UsageError
-from parbench.api import Comm, RankContext
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
 from parbench_strategies.replicated._fusion import fused
@@ -258,18 +258,8 @@ def test_arguments_that_make_no_sense_are_refused(arguments, words):
 
 def test_the_buffer_counts_as_gradients_up_to_what_it_takes():
     job = REGISTRY.resolve("workload", "sleepy").build("smoke", 0, torch.device("cpu"), 8)
-    context = RankContext(
-        rank=0,
-        local_rank=0,
-        world_size=2,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, 0, 2),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
     all_gradients = 4 * 288
     for strategy, buffer in (("horovod_like", all_gradients), (SPLIT, 524)):
         strategy = REGISTRY.resolve("strategy", strategy)
-        assert strategy.memory(job, context).gradients == all_gradients + buffer
-        assert strategy.traffic(job, context) == {"all_reduce": Fraction(all_gradients)}
+        assert strategy.memory(job, context(2)).gradients == all_gradients + buffer
+        assert strategy.traffic(job, context(2)) == {"all_reduce": Fraction(all_gradients)}

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
+from contexts import context
 from parbench import RunSpec, Session, UsageError
-from parbench.api import Comm, RankContext
 from parbench.axes import applied
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
@@ -115,19 +115,6 @@ def test_degrees_below_one_are_no_degrees():
 
 # text smoke: an embedding, 2 blocks and a head, 32 wide; 32 samples of 32 positions, B T D floats.
 BTD = 32 * 32 * 32 * 4
-
-
-def context(world_size):
-    return RankContext(
-        rank=0,
-        local_rank=0,
-        world_size=world_size,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, 0, world_size),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
 
 
 def text(device="meta"):

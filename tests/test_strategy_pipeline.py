@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from contexts import context
 from parbench import RunSpec, Session, UsageError
-from parbench.api import Batch, Comm, Job, RankContext
+from parbench.api import Batch, Job
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
 from parbench_strategies.pipelined._boundaries import Boundary
@@ -180,16 +181,7 @@ def test_timing_blocks_draws_no_random_numbers_and_leaves_no_statistics():
         units_per_sample=1,
         blocks=("0", "1"),
     )
-    alone = RankContext(
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, 0, 1),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
+    alone = context(1)
     before, state = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
     assert all(seconds > 0 for seconds in weights_of("time", job, alone, [], 1))
     assert torch.equal(torch.get_rng_state(), before)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from contexts import context
 from parbench import RankFailed, RunSpec, Session, UsageError
-from parbench.api import Comm, RankContext
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
 
@@ -260,23 +260,10 @@ def test_spellings_of_one_point_are_one():
     assert REGISTRY.canonical("strategy", "replicated(collective=tree())") == "replicated(collective=tree)"
 
 
-def context(rank, world_size):
-    return RankContext(
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, rank, world_size),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
-
-
 def closed(point, workload="exchanges", rank=0, world_size=4):
     strategy = REGISTRY.resolve("strategy", f"replicated({point})")
     job = REGISTRY.resolve("workload", workload).build("smoke", 0, torch.device("meta"), 8)
-    return strategy.traffic(job, context(rank, world_size)), strategy.memory(job, context(rank, world_size)), job
+    return strategy.traffic(job, context(world_size, rank)), strategy.memory(job, context(world_size, rank)), job
 
 
 def test_closed_forms():

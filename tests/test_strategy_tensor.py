@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from contexts import context
 from parbench import RunSpec, Session
-from parbench.api import Comm, RankContext
 from parbench.conformance import check_strategy
 from parbench.errors import UsageError
 from parbench.registry import Registry
@@ -57,19 +57,6 @@ class Forgetful(Strategy):
 BTD = 8 * 32 * 32 * 4
 PARTIAL = (2 * (2 * 2 + 2) + 2) * 32 * 4
 REGISTRY = Registry()
-
-
-def context(world_size, rank=0):
-    return RankContext(
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        comm=Comm(None, rank, world_size),
-        accumulate=1,
-        generator=torch.Generator(),
-    )
 
 
 def tensor(**arguments):
