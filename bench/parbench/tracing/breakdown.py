@@ -1,0 +1,192 @@
+"""A breakdown says where the time of a traced step went: parts that sum to it.
+
+At each moment of a step, on the thread that steps:
+
+    a collective is in flight and nothing computes    exposed_comm/<op>/<axis>, shared equally by those in flight;
+                                                      before the last member was ready for it: `wait`, or `bubble`
+                                                      where a stage of a pipeline waits for its neighbour's message
+    the thread waits for something unseen             wait
+    it is inside a phase                              forward, backward, optimizer, compression, data
+    it is inside a call of the communication library  exposed_comm of what was issued last
+    anything else                                     other; what no rule covers is counted apart as unattributed
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from parbench.tracing.intervals import Interval, holding, union
+from parbench.tracing.matching import Key, arrivals, keys, matched
+from parbench.tracing.phases import Phase, computing, is_call, phases, steps
+from parbench.tracing.spans import Collective, RankTrace, Span
+
+NAMES = ("forward", "backward", "wait", "bubble", "compression", "optimizer", "data", "other")
+# Their Python belongs to them even where something is in flight that they have not issued themselves.
+_OWN_WORK = frozenset({"optimizer", "compression", "data"})
+_PIPELINES = frozenset({"pp", "pipeline"})
+_NS_PER_S = 1e9
+
+
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a traced step went, a mean over the traced steps.
+
+    Attributes:
+        parts: name -> seconds per step; they sum to `step_s`. exposed_comm/<op>/<axis> only where there is some.
+        unattributed_s: the share of "other" that no rule covers.
+        step_s: a traced step.
+        steps: how many were traced.
+    """
+
+    parts: dict[str, float]
+    unattributed_s: float
+    step_s: float
+    steps: int
+
+
+class _InFlight(msgspec.Struct, frozen=True):
+    """A collective while it is in flight on this rank."""
+
+    start_ns: int
+    end_ns: int
+    issued_ns: int
+    part: str
+    waits_for: str
+    arrived_ns: int
+
+
+def of(trace: RankTrace, others: Iterable[RankTrace] = ()) -> Breakdown | None:
+    """Return where the steps of one rank went, or None where it has none.
+
+    Args:
+        trace: of the rank.
+        others: the traces of all ranks on the same clock, with or without this one; without them nothing is `wait`.
+    """
+    every = {one.rank: one for one in (*others, trace)}
+    last = arrivals(matched(every.values()), trace.world_size)
+    in_flight = sorted(_in_flight(trace, last), key=lambda one: one.start_ns)
+    taken = steps(trace)
+    total: dict[str, float] = dict.fromkeys(NAMES, 0.0)
+    unattributed = 0.0
+    for step in taken:
+        parts, loose = _of_step(trace, step, in_flight)
+        unattributed += loose
+        for name, duration_ns in parts.items():
+            total[name] = total.get(name, 0.0) + duration_ns
+    if not taken:
+        return None
+    per = _NS_PER_S * len(taken)
+    return Breakdown(
+        parts={name: duration_ns / per for name, duration_ns in total.items()},
+        unattributed_s=unattributed / per,
+        step_s=sum(step.end_ns - step.start_ns for step in taken) / per,
+        steps=len(taken),
+    )
+
+
+def part_of(one: Collective) -> str:
+    """Return the part to which exposed communication by a collective belongs."""
+    return f"exposed_comm/{one.op}/{one.axis or 'unknown'}"
+
+
+def _in_flight(trace: RankTrace, last: Mapping[Key, int]) -> Iterable[_InFlight]:
+    for key, one in zip(keys(trace), trace.collectives, strict=True):
+        if one.start_ns is None or one.end_ns is None:
+            continue
+        issued = one.start_ns if one.issued_ns is None else one.issued_ns
+        message = one.op in ("send", "recv") and one.axis in _PIPELINES
+        yield _InFlight(
+            one.start_ns,
+            one.end_ns,
+            issued,
+            part_of(one),
+            "bubble" if message else "wait",
+            last.get(key, one.start_ns),
+        )
+
+
+def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tuple[dict[str, float], float]:
+    """Return part -> ns of one step, and how many of `other` no rule covers."""
+    window = (step.start_ns, step.end_ns)
+    mine = [
+        one
+        for one in trace.spans
+        if one.thread == step.thread and not one.device and one.start_ns < window[1] and one.end_ns > window[0]
+    ]
+    now = _Now(
+        computing=computing(trace, step.thread, window),
+        phases=phases(mine, step),
+        calls=union((one.start_ns, one.end_ns) for one in mine if is_call(one)),
+        waits=union((one.start_ns, one.end_ns) for one in mine if one.kind == "wait"),
+        issued=sorted((one.issued_ns, one.part) for one in in_flight),
+    )
+    flying = [one for one in in_flight if one.start_ns < window[1] and one.end_ns > window[0]]
+    total: dict[str, float] = defaultdict(float)
+    unattributed = 0.0
+    active: list[_InFlight] = []
+    coming = iter(flying)
+    following = next(coming, None)
+    for start, end in pairwise(_edges(window, now, flying)):
+        while following is not None and following.start_ns <= start:
+            active.append(following)
+            following = next(coming, None)
+        active = [one for one in active if one.end_ns > start]
+        shares = now.parts(start, active)
+        for name in shares:
+            total[name or "other"] += (end - start) / len(shares)
+            unattributed += (end - start) / len(shares) if name is None else 0
+    return dict(total), unattributed
+
+
+def _edges(window: Interval, now: _Now, flying: Sequence[_InFlight]) -> list[int]:
+    """Return the moments between which nothing changes."""
+    times = {*window}
+    for start, end in (*now.computing, *now.calls, *now.waits):
+        times |= {start, end}
+    for phase in now.phases:
+        times |= {phase.start_ns, phase.end_ns}
+    for one in flying:
+        times |= {one.start_ns, one.end_ns, one.arrived_ns}
+    return sorted(time for time in times if window[0] <= time <= window[1])
+
+
+class _Now(msgspec.Struct, frozen=True, kw_only=True):
+    """What the thread that steps is about, at every moment of a step."""
+
+    computing: list[Interval]
+    phases: list[Phase]
+    calls: list[Interval]
+    waits: list[Interval]
+    issued: list[tuple[int, str]]
+
+    def parts(self, at: int, active: Sequence[_InFlight]) -> list[str | None]:
+        """Return the parts that share a moment equally; None where no rule covers it."""
+        busy = holding(self.computing, at) is not None
+        called, waiting = holding(self.calls, at) is not None, holding(self.waits, at) is not None
+        phase = self._phase(at)
+        if active and not busy and not self._goes_on(phase, active, called or waiting):
+            return [one.waits_for if at < one.arrived_ns else one.part for one in active]
+        if waiting and not busy:
+            return ["wait"]
+        if called and not busy and (part := self._issued_before(at)):
+            return [part]
+        return [phase.kind if phase else "other" if busy else None]
+
+    def _goes_on(self, phase: Phase | None, active: Sequence[_InFlight], blocked: bool) -> bool:
+        """Whether the thread has work of its own, though no operator runs and something is in flight."""
+        if phase is None or phase.kind not in _OWN_WORK or blocked:
+            return False
+        start = min((one.start_ns for one in self.phases if one.mark == phase.mark), default=phase.start_ns)
+        return not any(one.issued_ns >= start for one in active)
+
+    def _phase(self, at: int) -> Phase | None:
+        k = bisect_right(self.phases, at, key=lambda one: one.start_ns) - 1
+        return self.phases[k] if k >= 0 and at < self.phases[k].end_ns else None
+
+    def _issued_before(self, at: int) -> str | None:
+        k = bisect_right(self.issued, at, key=lambda one: one[0]) - 1
+        return self.issued[k][1] if k >= 0 else None
