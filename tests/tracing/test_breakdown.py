@@ -158,21 +158,60 @@ def test_the_forward_of_the_next_micro_batch_is_known_by_what_autograd_recorded(
     assert parts_us(breakdown.of(one)) == {"forward": 20, "backward": 20}
 
 
-def test_kernels_of_a_device_decide_where_there_are_some():
-    """The host issues 0-20; kernels run 10-50, NCCL 40-70: exposed 50-70."""
-    one = trace(
+def on_a_device(**launched):
+    """The host issues 0-20; kernels run 10-50, NCCL 40-70."""
+    return trace(
         spans=[
             span("step", 0, 80),
             span("forward", 0, 20),
             span("operator", 0, 20),
-            span("operator", 10, 50, name="gemm", thread="stream 7", device=True),
+            span("operator", 10, 50, name="gemm", thread="stream 7", device=True, **launched),
         ],
         collectives=[collective("all_reduce", 20, 40, 70)],
     )
-    found = breakdown.of(one)
+
+
+def test_kernels_of_a_device_belong_to_the_phase_that_launched_them():
+    """Exposed 50-70; the kernel is forward though the host left that at 20; 70-80 nothing happens."""
+    found = breakdown.of(on_a_device(launched_ns=5 * 1000))
+    assert parts_us(found) == {"forward": 50, "other": 10, "exposed_comm/all_reduce/world": 20}
+    assert found.unattributed_s == pytest.approx(10 * US)
+    assert overlap.fraction(on_a_device()) == pytest.approx(10 / 30)
+
+
+def test_kernels_of_which_the_launch_is_not_known_are_what_the_host_does_meanwhile():
+    found = breakdown.of(on_a_device())
     assert parts_us(found) == {"forward": 20, "other": 40, "exposed_comm/all_reduce/world": 20}
     assert found.unattributed_s == pytest.approx(10 * US)
-    assert overlap.fraction(one) == pytest.approx(10 / 30)
+
+
+def test_the_engine_encodes_on_a_thread_of_its_own_while_the_step_waits():
+    """The step waits 20-60; another thread encodes 20-40 and waits inside of that 30-40; in flight 30-60."""
+    one = trace(
+        spans=[
+            span("step", 0, 60),
+            span("backward", 0, 60),
+            span("operator", 0, 20),
+            span("wait", 20, 60),
+            span("compression", 20, 40, thread="engine"),
+            span("wait", 30, 40, thread="engine"),
+        ],
+        collectives=[collective("all_gather", 30, 30, 60, axis="dp")],
+    )
+    assert parts_us(breakdown.of(one)) == {"backward": 20, "compression": 10, "exposed_comm/all_gather/dp": 30}
+
+
+def test_what_is_decoded_inside_of_a_wait_is_no_waiting():
+    """The step waits 0-30 for a message, and decodes it itself meanwhile (10-20, an operator 12-20)."""
+    one = trace(
+        spans=[
+            span("step", 0, 30),
+            span("wait", 0, 30),
+            span("compression", 10, 20),
+            span("operator", 12, 20),
+        ],
+    )
+    assert parts_us(breakdown.of(one)) == {"wait": 20, "compression": 10}
 
 
 def test_a_mean_over_steps_is_of_all_traced_steps():

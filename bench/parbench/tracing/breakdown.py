@@ -5,6 +5,7 @@ At each moment of a step, on the thread that steps:
     a collective is in flight and nothing computes    exposed_comm/<op>/<axis>, shared equally by those in flight;
                                                       before the last member was ready for it: `wait`, or `bubble`
                                                       where a stage of a pipeline waits for its neighbour's message
+    the thread waits, another one encodes or decodes  compression
     the thread waits for something unseen             wait
     it is inside a phase                              forward, backward, optimizer, compression, data
     it is inside a call of the communication library  exposed_comm of what was issued last
@@ -22,7 +23,7 @@ import msgspec
 
 from parbench.tracing.intervals import Interval, holding, union
 from parbench.tracing.matching import Key, arrivals, keys, matched
-from parbench.tracing.phases import Phase, computing, is_call, phases, steps
+from parbench.tracing.phases import Phase, aside, at, computing, is_call, on_device, phases, steps, waits
 from parbench.tracing.spans import Collective, RankTrace, Span
 
 NAMES = ("forward", "backward", "wait", "bubble", "compression", "optimizer", "data", "other")
@@ -117,11 +118,25 @@ def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tu
         for one in trace.spans
         if one.thread == step.thread and not one.device and one.start_ns < window[1] and one.end_ns > window[0]
     ]
+    # With a device autograd has a thread of its own, for which the one that steps waits.
+    of_host = phases(
+        [
+            one
+            for one in trace.spans
+            if (one.thread == step.thread or one.kind == "backward")
+            and not one.device
+            and one.start_ns < window[1]
+            and one.end_ns > window[0]
+        ],
+        step,
+    )
     now = _Now(
         computing=computing(trace, step.thread, window),
-        phases=phases(mine, step),
+        phases=of_host,
+        kernels=on_device(trace, window, of_host),
         calls=union((one.start_ns, one.end_ns) for one in mine if is_call(one)),
-        waits=union((one.start_ns, one.end_ns) for one in mine if one.kind == "wait"),
+        waits=waits(mine),
+        aside=aside(trace, step.thread, window),
         issued=sorted((one.issued_ns, one.part) for one in in_flight),
     )
     flying = [one for one in in_flight if one.start_ns < window[1] and one.end_ns > window[0]]
@@ -145,9 +160,9 @@ def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tu
 def _edges(window: Interval, now: _Now, flying: Sequence[_InFlight]) -> list[int]:
     """Return the moments between which nothing changes."""
     times = {*window}
-    for start, end in (*now.computing, *now.calls, *now.waits):
+    for start, end in (*now.computing, *now.calls, *now.waits, *now.aside):
         times |= {start, end}
-    for phase in now.phases:
+    for phase in (*now.phases, *now.kernels):
         times |= {phase.start_ns, phase.end_ns}
     for one in flying:
         times |= {one.start_ns, one.end_ns, one.arrived_ns}
@@ -159,22 +174,29 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
 
     computing: list[Interval]
     phases: list[Phase]
+    kernels: list[Phase]
     calls: list[Interval]
     waits: list[Interval]
+    aside: list[Interval]
     issued: list[tuple[int, str]]
 
-    def parts(self, at: int, active: Sequence[_InFlight]) -> list[str | None]:
+    def parts(self, time_ns: int, active: Sequence[_InFlight]) -> list[str | None]:
         """Return the parts that share a moment equally; None where no rule covers it."""
-        busy = holding(self.computing, at) is not None
-        called, waiting = holding(self.calls, at) is not None, holding(self.waits, at) is not None
-        phase = self._phase(at)
-        if active and not busy and not self._goes_on(phase, active, called or waiting):
-            return [one.waits_for if at < one.arrived_ns else one.part for one in active]
-        if waiting and not busy:
+        busy = holding(self.computing, time_ns) is not None
+        called, waiting = holding(self.calls, time_ns) is not None, holding(self.waits, time_ns) is not None
+        phase = at(self.phases, time_ns)
+        if busy:
+            kernel = at(self.kernels, time_ns)
+            return [kernel.kind if kernel else phase.kind if phase else "other"]
+        if holding(self.aside, time_ns) is not None and (called or waiting or phase is None):
+            return ["compression"]
+        if active and not self._goes_on(phase, active, called or waiting):
+            return [one.waits_for if time_ns < one.arrived_ns else one.part for one in active]
+        if waiting:
             return ["wait"]
-        if called and not busy and (part := self._issued_before(at)):
+        if called and (part := self._issued_before(time_ns)):
             return [part]
-        return [phase.kind if phase else "other" if busy else None]
+        return [phase.kind if phase else None]
 
     def _goes_on(self, phase: Phase | None, active: Sequence[_InFlight], blocked: bool) -> bool:
         """Whether the thread has work of its own, though no operator runs and something is in flight."""
@@ -183,10 +205,6 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
         start = min((one.start_ns for one in self.phases if one.mark == phase.mark), default=phase.start_ns)
         return not any(one.issued_ns >= start for one in active)
 
-    def _phase(self, at: int) -> Phase | None:
-        k = bisect_right(self.phases, at, key=lambda one: one.start_ns) - 1
-        return self.phases[k] if k >= 0 and at < self.phases[k].end_ns else None
-
-    def _issued_before(self, at: int) -> str | None:
-        k = bisect_right(self.issued, at, key=lambda one: one[0]) - 1
+    def _issued_before(self, time_ns: int) -> str | None:
+        k = bisect_right(self.issued, time_ns, key=lambda one: one[0]) - 1
         return self.issued[k][1] if k >= 0 else None

@@ -11,7 +11,7 @@ Time between two marks of one phase, in which Python looks for the next operator
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -55,14 +55,52 @@ def steps(trace: RankTrace) -> list[Span]:
     return [Span(name="whole trace", kind="step", start_ns=first, end_ns=last, thread=busiest)]
 
 
+def waits(spans: Iterable[Span]) -> list[Interval]:
+    """Return when a thread waits for something: in a wait, and in nothing inside of it."""
+    found = _innermost([span for span in spans if span.kind in PHASES or span.kind == "wait"])
+    return union((one.start_ns, one.end_ns) for one in found if one.kind == "wait")
+
+
+def aside(trace: RankTrace, thread: str, window: Interval) -> list[Interval]:
+    """Return when other threads of the rank encode or decode what is exchanged, their waits left out."""
+    start, end = window
+    others = [one for one in trace.spans if one.thread != thread and one.start_ns < end and one.end_ns > start]
+    found: list[Interval] = []
+    for name in {one.thread for one in others if one.kind == "compression"}:
+        mine = [one for one in others if one.thread == name]
+        flat = _innermost([one for one in mine if one.kind in ("compression", "wait")])
+        found += [(one.start_ns, one.end_ns) for one in flat if one.kind == "compression"]
+    return union((max(a, start), min(b, end)) for a, b in found)
+
+
+def on_device(trace: RankTrace, window: Interval, of_host: Sequence[Phase]) -> list[Phase]:
+    """Return kernels that compute, each in the phase in which the host launched it, if that is known; disjoint."""
+    start, end = window
+    found = []
+    for one in trace.spans:
+        if one.device and one.kind == "operator" and one.start_ns < end and one.end_ns > start:
+            launched = one.args.get("launched_ns")
+            phase = at(of_host, launched) if isinstance(launched, int) else None
+            # Where it is not known when a kernel was launched, what the host is about meanwhile says most.
+            found += [Phase(one.start_ns, one.end_ns, phase.kind)] if phase else []
+    return _disjoint(sorted(found, key=lambda one: one.start_ns))
+
+
+def at(found: Sequence[Phase], time_ns: int) -> Phase | None:
+    """Return the one of sorted, disjoint phases in which a moment lies, or None."""
+    k = bisect_right(found, time_ns, key=lambda one: one.start_ns) - 1
+    return found[k] if k >= 0 and time_ns < found[k].end_ns else None
+
+
 def phases(spans: Sequence[Span], step: Span) -> list[Phase]:
     """Return the phases of a step, sorted and disjoint.
 
     Args:
-        spans: of the thread that steps, in the step, in order of their start.
+        spans: of the thread that steps, and backward ones of all threads, in the step, in order of their start.
         step: the step.
     """
-    marked = _innermost([span for span in spans if span.kind in PHASES])
+    flat = _innermost([span for span in spans if span.kind in PHASES or span.kind == "wait"])
+    marked = [one for one in flat if one.kind != "wait"]
     covered = [(one.start_ns, one.end_ns) for one in marked]
     backward = min((one.start_ns for one in marked if one.kind == "backward"), default=step.end_ns)
     loose = union(
@@ -85,21 +123,21 @@ def _innermost(marks: Iterable[Span]) -> list[Phase]:
     """Flatten nested marks: each moment belongs to the innermost one."""
     found: list[Phase] = []
     open_: list[tuple[Span, int]] = []
-    at = 0
+    now = 0
 
     def until(end_ns: int) -> None:
-        nonlocal at
-        if open_ and end_ns > at:
+        nonlocal now
+        if open_ and end_ns > now:
             span, number = open_[-1]
-            found.append(Phase(at, end_ns, span.kind, number))
-        at = max(at, end_ns)
+            found.append(Phase(now, end_ns, span.kind, number))
+        now = max(now, end_ns)
 
     for number, span in enumerate(sorted(marks, key=lambda one: (one.start_ns, -one.end_ns))):
         while open_ and open_[-1][0].end_ns <= span.start_ns:
             until(open_[-1][0].end_ns)
             open_.pop()
         until(span.start_ns)
-        at = span.start_ns
+        now = span.start_ns
         # What crosses its enclosing mark, as no thread can, ends with it.
         end = min([span.end_ns, *(outer.end_ns for outer, _ in open_[-1:])])
         open_.append((msgspec.structs.replace(span, end_ns=end), number))
@@ -110,20 +148,26 @@ def _innermost(marks: Iterable[Span]) -> list[Phase]:
 
 
 def _filled(marks: Sequence[Phase]) -> list[Phase]:
-    """Give time between two neighbours of one phase to that phase; overlaps go to the earlier one."""
-    found: list[Phase] = []
-    end = 0
-    for one in marks:
-        start = max(one.start_ns, end)
-        if start < one.end_ns:
-            found.append(Phase(start, one.end_ns, one.kind, one.mark))
-            end = one.end_ns
+    """Give time between two neighbours of one phase to that phase."""
+    found = _disjoint(marks)
     gaps = [
         Phase(a.end_ns, b.start_ns, a.kind, a.mark)
         for a, b in pairwise(found)
         if a.kind == b.kind and a.end_ns < b.start_ns
     ]
     return sorted([*found, *gaps], key=lambda one: one.start_ns)
+
+
+def _disjoint(marks: Sequence[Phase]) -> list[Phase]:
+    """Let overlaps belong to what began first."""
+    found: list[Phase] = []
+    end: int | None = None
+    for one in marks:
+        start = one.start_ns if end is None else max(one.start_ns, end)
+        if start < one.end_ns:
+            found.append(Phase(start, one.end_ns, one.kind, one.mark))
+            end = one.end_ns
+    return found
 
 
 def computing(trace: RankTrace, thread: str, window: Interval) -> list[Interval]:
@@ -134,13 +178,13 @@ def computing(trace: RankTrace, thread: str, window: Interval) -> list[Interval]
     """
     start, end = window
     inside = [one for one in trace.spans if one.start_ns < end and one.end_ns > start]
-    kernels = [one for one in inside if one.device and one.kind != "collective"]
+    kernels = [one for one in inside if one.device and one.kind == "operator"]
     if kernels or any(one.device for one in trace.spans):
         return union((max(one.start_ns, start), min(one.end_ns, end)) for one in kernels)
     autograd = {one.thread for one in inside if one.kind == "backward"}
     found = []
     for name in {thread, *autograd}:
         mine = [one for one in inside if one.thread == name]
-        blocked = union((one.start_ns, one.end_ns) for one in mine if is_call(one) or one.kind == "wait")
+        blocked = union([*((one.start_ns, one.end_ns) for one in mine if is_call(one)), *waits(mine)])
         found += difference(union((one.start_ns, one.end_ns) for one in mine if is_compute(one)), blocked)
     return union((max(a, start), min(b, end)) for a, b in found)
