@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -27,6 +28,8 @@ from parbench.recordfile import RECORD, decode_record, encode_record, read_recor
 __all__ = [
     "RECORD",
     "STEPS",
+    "TRAFFIC",
+    "TRAFFIC_TYPES",
     "Column",
     "Filesystem",
     "Problem",
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 STEPS = "steps.parquet"
+TRAFFIC = "traffic.parquet"
 Column = Sequence[int | float | str | None]
 
 # Columns of steps.parquet that always have these types, however few values they hold.
@@ -54,7 +58,26 @@ _STEP_TYPES = {
     "samples": "int64",
     "loss": "float64",
 }
+# Types of the columns of traffic.parquet.
+TRAFFIC_TYPES: Mapping[str, str] = {
+    "rank": "int64",
+    "step": "int64",
+    "number": "int64",
+    "op": "string",
+    "axis": "string",
+    "group": "string",
+    "ranks": "int64",
+    "peer": "int64",
+    "dtype": "string",
+    "logical_bytes": "float64",
+    "wire_bytes": "float64",
+    "issued_s": "float64",
+    "start_s": "float64",
+    "end_s": "float64",
+    "shown_as": "string",
+}
 _PIECE_BYTES = 2**20
+NO_COLUMNS: Mapping[str, Column] = MappingProxyType({})
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,13 +111,21 @@ class Store:
             self._make(self.root)
             probe_writing(self._fs, self.root)
 
-    def write(self, record: RunRecord, *, steps: Mapping[str, Column], files: Mapping[str, Path]) -> Path:
+    def write(
+        self,
+        record: RunRecord,
+        *,
+        steps: Mapping[str, Column],
+        files: Mapping[str, Path],
+        traffic: Mapping[str, Column] = NO_COLUMNS,
+    ) -> Path:
         """Store one run and return its folder.
 
         Args:
             record: what was measured; `record.suite` and `record.id` name the folder.
             steps: raw samples as columns of equal length: phase, round, rank, step, seconds, samples, loss.
             files: path in the run's folder ("log/rank0.log") -> file to copy there.
+            traffic: collectives of the traced steps as columns (`TRAFFIC_TYPES`); none where there is no trace.
 
         Raises:
             StoreError: it could not be stored; nothing of it is left, and nothing else was touched.
@@ -102,7 +133,9 @@ class Store:
         final = self.root / safe_name(record.suite) / safe_name(record.id)
         with _stored(final):
             suite = self._inside(record.suite)
-            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([_parquet(steps)])}
+            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([_parquet(steps, _STEP_TYPES)])}
+            if traffic:
+                contents[TRAFFIC] = iter([_parquet(traffic, TRAFFIC_TYPES)])
             copies = {"/".join(map(safe_name, name.split("/"))): _pieces(source) for name, source in files.items()}
             self._make(suite)
             sweep(suite)
@@ -194,15 +227,15 @@ def record_folders(top: Path, problems: list[Problem]) -> Iterator[Path]:
             yield Path(here)
 
 
-def _parquet(steps: Mapping[str, Column]) -> bytes:
-    """Return the columns as a compressed parquet file."""
+def _parquet(columns: Mapping[str, Column], types: Mapping[str, str]) -> bytes:
+    """Return the columns as a compressed parquet file; those with a type have it, however few values they hold."""
     # Slow to import, and reading records does without.
     import pyarrow
     import pyarrow.parquet
 
-    rows = max(map(len, steps.values()), default=0)
-    known = {name: pyarrow.array(steps.get(name, [None] * rows), type=kind) for name, kind in _STEP_TYPES.items()}
-    more = {name: pyarrow.array(column) for name, column in steps.items() if name not in known}
+    rows = max(map(len, columns.values()), default=0)
+    known = {name: pyarrow.array(columns.get(name, [None] * rows), type=kind) for name, kind in types.items()}
+    more = {name: pyarrow.array(column) for name, column in columns.items() if name not in known}
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(known | more), sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()
