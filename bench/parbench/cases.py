@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from parbench.columns import Column
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.network.probe_link import LinkReport
-from parbench.observed import Power, Traced, Weighed
+from parbench.observed import Power, Weighed
+from parbench.observed_trace import Traced
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
-from parbench.store import Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

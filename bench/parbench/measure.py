@@ -17,7 +17,7 @@ from parbench.cases import Measured
 from parbench.errors import MissingError, UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
 from parbench.neighbours import Neighbours
-from parbench.observed import Traced
+from parbench.observed_trace import Traced
 from parbench.pace import (
     MOST_WARM_UP_ROUNDS,
     MOST_WARM_UP_S,

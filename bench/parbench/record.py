@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from parbench.observed import Flops, Held, MemoryUse, Power, Traced, Traffic
+from parbench.observed import Flops, Held, MemoryUse, Power, Traffic
+from parbench.observed_trace import Traced
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"

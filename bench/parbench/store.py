@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
+from parbench.columns import STEP_TYPES, TRAFFIC_TYPES, Column, parquet
 from parbench.errors import StoreError, UnreadableError, UsageError
 from parbench.filesystem import (
     PARTIAL,
@@ -29,7 +30,6 @@ __all__ = [
     "RECORD",
     "STEPS",
     "TRAFFIC",
-    "TRAFFIC_TYPES",
     "Column",
     "Filesystem",
     "Problem",
@@ -46,36 +46,7 @@ __all__ = [
 
 STEPS = "steps.parquet"
 TRAFFIC = "traffic.parquet"
-Column = Sequence[int | float | str | None]
 
-# Columns of steps.parquet that always have these types, however few values they hold.
-_STEP_TYPES = {
-    "phase": "string",
-    "round": "int64",
-    "rank": "int64",
-    "step": "int64",
-    "seconds": "float64",
-    "samples": "int64",
-    "loss": "float64",
-}
-# Types of the columns of traffic.parquet.
-TRAFFIC_TYPES: Mapping[str, str] = {
-    "rank": "int64",
-    "step": "int64",
-    "number": "int64",
-    "op": "string",
-    "axis": "string",
-    "group": "string",
-    "ranks": "int64",
-    "peer": "int64",
-    "dtype": "string",
-    "logical_bytes": "float64",
-    "wire_bytes": "float64",
-    "issued_s": "float64",
-    "start_s": "float64",
-    "end_s": "float64",
-    "shown_as": "string",
-}
 _PIECE_BYTES = 2**20
 NO_COLUMNS: Mapping[str, Column] = MappingProxyType({})
 
@@ -133,9 +104,9 @@ class Store:
         final = self.root / safe_name(record.suite) / safe_name(record.id)
         with _stored(final):
             suite = self._inside(record.suite)
-            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([_parquet(steps, _STEP_TYPES)])}
+            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([parquet(steps, STEP_TYPES)])}
             if traffic:
-                contents[TRAFFIC] = iter([_parquet(traffic, TRAFFIC_TYPES)])
+                contents[TRAFFIC] = iter([parquet(traffic, TRAFFIC_TYPES)])
             copies = {"/".join(map(safe_name, name.split("/"))): _pieces(source) for name, source in files.items()}
             self._make(suite)
             sweep(suite)
@@ -225,21 +196,6 @@ def record_folders(top: Path, problems: list[Problem]) -> Iterator[Path]:
         if RECORD in files:
             below.clear()
             yield Path(here)
-
-
-def _parquet(columns: Mapping[str, Column], types: Mapping[str, str]) -> bytes:
-    """Return the columns as a compressed parquet file; those with a type have it, however few values they hold."""
-    # Slow to import, and reading records does without.
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = max(map(len, columns.values()), default=0)
-    known = {name: pyarrow.array(columns.get(name, [None] * rows), type=kind) for name, kind in types.items()}
-    more = {name: pyarrow.array(column) for name, column in columns.items() if name not in known}
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(known | more), sink, compression="zstd")
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def _pieces(source: Path) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from parbench.cases import Measured
-from parbench.observed import RankTraced, Traced
+from parbench.observed_trace import RankTraced, Traced
 from parbench.record import Better, Metric, Warned
 from parbench.trace_gates import SUSPECT, trace_warnings
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from parbench.observed import CollectiveKind, Keeping, RankTraced, Traced
-from parbench.store import TRAFFIC_TYPES, Column
+from parbench.columns import TRAFFIC_TYPES, Column
+from parbench.observed_trace import CollectiveKind, Keeping, RankTraced, Traced
 from parbench.tracing import bandwidth, breakdown, clocks, matrix, overlap, skew
 from parbench.tracing.phases import steps as steps_of
 from parbench.tracing.spans import Collective, RankTrace

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from parbench.observed import RankTraced, Traced
+from parbench.observed_trace import RankTraced, Traced
 from parbench.record import Warned
 
 # Code of a warning -> metrics that are not believed after it.

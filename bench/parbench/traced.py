@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from parbench.columns import Column
 from parbench.errors import UnreadableError
 from parbench.launch.messages import TraceDone
-from parbench.observed import Traced
+from parbench.observed_trace import Traced
 from parbench.pace import whole_periods
-from parbench.store import Column
 from parbench.trace_findings import columns_of, found_in
 from parbench.tracing import chrome
 
