@@ -12,6 +12,7 @@ from rich.text import Text
 from parbench.report.words import DASH, duration, number, size, visible
 from parbench.tracing.bandwidth import Row
 from parbench.tracing.breakdown import NAMES
+from parbench.tracing.names import op_of
 from parbench.tracing.summary import OfRank, Summary
 
 # A column per rank is read up to here; of more ranks the slowest are shown.
@@ -84,12 +85,12 @@ def _percent(value: float | None) -> str:
 def _communication(rows: Sequence[Row]) -> Table:
     table = _table(
         *("collective", "axis", "ranks", "type", "buffer", "count"),
-        *("sent (all)", "transfer", "waiting", "algbw", "busbw", "shown as"),
+        *("sent (all)", "transfer", "waiting", "algbw", "busbw"),
         numbers=False,
     )
     for row in rows[:_MOST_ROWS]:
         table.add_row(
-            row.op,
+            _named(row),
             visible(row.axis or _UNKNOWN, 20),
             str(row.ranks),
             visible(row.dtype or DASH, 12),
@@ -100,7 +101,6 @@ def _communication(rows: Sequence[Row]) -> Table:
             DASH if row.waiting_s is None else duration(row.waiting_s),
             _rate(row.algbw_bytes_per_s),
             _rate(row.busbw_bytes_per_s),
-            visible(", ".join(row.shown_as) or DASH, 40),
         )
     left = len(rows) - _MOST_ROWS
     table.caption = (f"{left} more kinds: --json has all; " if left > 0 else "") + (
@@ -108,6 +108,12 @@ def _communication(rows: Sequence[Row]) -> Table:
         "bandwidths without waiting, 1 GB = 10^9 B"
     )
     return table
+
+
+def _named(row: Row) -> str:
+    """Return the operation, and under which other one the backend carries it out."""
+    shown = sorted({op for name in row.shown_as if (op := op_of(name)) and op not in (row.op, "send", "recv")})
+    return f"{visible(row.op, 30)}{f' (as {shown[0]})' if shown else ''}"
 
 
 def _rate(value: float | None) -> str:
@@ -138,7 +144,7 @@ def _matrix(summary: Summary) -> RenderableType:
 
 def _table(*titles: str, numbers: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, caption_justify="left")
-    left = {"collective", "axis", "type", "shown as"}
+    left = {"collective", "axis", "type"}
     for k, title in enumerate(titles):
         right = k > 0 if numbers else title not in left
         table.add_column(Text(title), justify="right" if right else "left", overflow="fold")

@@ -100,7 +100,7 @@ def _of_rank(trace: RankTrace, others: Sequence[RankTrace]) -> OfRank:
         step_s=parts.step_s if parts else None,
         breakdown=parts.parts if parts else None,
         unattributed_s=parts.unattributed_s if parts else None,
-        overlap=overlap.fraction(trace),
+        overlap=overlap.fraction(trace, others),
         collectives=len(trace.collectives),
         recognised=trace.recognised,
         candidates=trace.candidates,
