@@ -85,6 +85,18 @@ def test_a_stage_that_waits_for_its_neighbour_is_a_bubble():
     }
 
 
+def test_a_message_is_in_flight_until_it_was_delivered_not_until_somebody_asks():
+    """Rank 0 sends at 10, rank 1 has it at 20, rank 0 waits for the send at its end: 20-40 is not communication."""
+    sender = trace(
+        0,
+        spans=[span("step", 0, 40), span("forward", 0, 40), span("operator", 0, 10)],
+        collectives=[collective("send", 10, 10, 40, axis="pp", peer=1)],
+    )
+    receiver = trace(1, spans=[span("step", 0, 40)], collectives=[collective("recv", 5, 5, 20, axis="pp", peer=0)])
+    assert parts_us(breakdown.of(sender, [receiver])) == {"forward": 30, "exposed_comm/send/pp": 10}
+    assert parts_us(breakdown.of(sender)) == {"forward": 10, "exposed_comm/send/pp": 30}
+
+
 def test_two_collectives_in_flight_share_what_is_exposed():
     """tp 0-30 and dp 20-50: 20 + 10/2 and 20 + 10/2."""
     one = trace(

@@ -22,7 +22,7 @@ from itertools import pairwise
 import msgspec
 
 from parbench.tracing.intervals import Interval, holding, union
-from parbench.tracing.matching import Key, arrivals, keys, matched
+from parbench.tracing.matching import Key, Side, arrivals, delivered, keys, matched
 from parbench.tracing.phases import Phase, aside, at, computing, is_call, on_device, phases, steps, waits
 from parbench.tracing.spans import Collective, RankTrace, Span
 
@@ -68,8 +68,7 @@ def of(trace: RankTrace, others: Iterable[RankTrace] = ()) -> Breakdown | None:
         others: the traces of all ranks on the same clock, with or without this one; without them nothing is `wait`.
     """
     every = {one.rank: one for one in (*others, trace)}
-    last = arrivals(matched(every.values()), trace.world_size)
-    in_flight = sorted(_in_flight(trace, last), key=lambda one: one.start_ns)
+    in_flight = sorted(_in_flight(trace, matched(every.values())), key=lambda one: one.start_ns)
     taken = steps(trace)
     total: dict[str, float] = dict.fromkeys(NAMES, 0.0)
     unattributed = 0.0
@@ -94,8 +93,10 @@ def part_of(one: Collective) -> str:
     return f"exposed_comm/{one.op}/{one.axis or 'unknown'}"
 
 
-def _in_flight(trace: RankTrace, last: Mapping[Key, int]) -> Iterable[_InFlight]:
-    for key, one in zip(keys(trace), trace.collectives, strict=True):
+def _in_flight(trace: RankTrace, matches: Mapping[Key, Sequence[Side]]) -> Iterable[_InFlight]:
+    last = arrivals(matches, trace.world_size)
+    for key, whole in zip(keys(trace), trace.collectives, strict=True):
+        one = delivered(whole, matches[key])
         if one.start_ns is None or one.end_ns is None:
             continue
         issued = one.start_ns if one.issued_ns is None else one.issued_ns

@@ -75,7 +75,15 @@ def load(path: Path) -> Document:
     Raises:
         UnreadableError: it cannot be read, is too large, is damaged, or is no trace.
     """
-    data = _bytes(path)
+    return parsed(_bytes(path), str(path))
+
+
+def parsed(data: bytes, path: str) -> Document:
+    """Return what the bytes of a file hold, unpacked; `path` is its name in errors.
+
+    Raises:
+        UnreadableError: they are damaged or no trace.
+    """
     notes: list[str] = []
     try:
         whole = _decoded(data)
@@ -86,7 +94,7 @@ def load(path: Path) -> Document:
     if not bytes(memoryview(whole.events)[:1]) == b"[":
         raise UnreadableError(f"{path}: no trace in Chrome's format (no list traceEvents)")
     return Document(
-        events=_events(whole.events, notes),
+        events=_events(whole.events, path, notes),
         distributed=whole.distributedInfo,
         host_name=whole.host_name if isinstance(whole.host_name, str) else "",
         base_ns=whole.base_ns if isinstance(whole.base_ns, int) else 0,
@@ -130,7 +138,7 @@ def _decoded(data: bytes) -> _Whole:
     return msgspec.json.decode(data, type=_Whole)
 
 
-def _leniently(data: bytes, why: Exception, path: Path, notes: list[str]) -> tuple[bytes, _Whole]:
+def _leniently(data: bytes, why: Exception, path: str, notes: list[str]) -> tuple[bytes, _Whole]:
     """Read what is nearly JSON: raw control characters in names, bytes that are no UTF-8, NaN."""
     try:
         plain = json.loads(data.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)
@@ -144,14 +152,14 @@ def _leniently(data: bytes, why: Exception, path: Path, notes: list[str]) -> tup
     return repaired, found
 
 
-def _events(raw: msgspec.Raw, notes: list[str]) -> list[Event]:
+def _events(raw: msgspec.Raw, path: str, notes: list[str]) -> list[Event]:
     try:
         return msgspec.json.decode(raw, type=list[Event])
     except msgspec.DecodeError:
         pass
     found, bad = [], 0
     # One that is none must not cost all others; this takes longer.
-    for one in _each(raw):
+    for one in _each(raw, path):
         try:
             found.append(msgspec.json.decode(one, type=Event))
         except msgspec.DecodeError:
@@ -161,8 +169,8 @@ def _events(raw: msgspec.Raw, notes: list[str]) -> list[Event]:
     return found
 
 
-def _each(raw: msgspec.Raw) -> list[msgspec.Raw]:
+def _each(raw: msgspec.Raw, path: str) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise UnreadableError(f"a trace that is a bare list is cut short or damaged: {error}") from error
+        raise UnreadableError(f"{path}: damaged: its list of events is cut short or no JSON: {error}") from error

@@ -73,3 +73,15 @@ def arrivals(matches: Mapping[Key, Sequence[Side]], world_size: int) -> dict[Key
         if len(sides) >= expected(sides, world_size) and None not in times:
             found[key] = max(time for time in times if time is not None)
     return found
+
+
+def delivered(one: Collective, sides: Sequence[Side]) -> Collective:
+    """Return one side without what comes after its message was delivered.
+
+    gloo's send lasts until somebody waits for it, which may be long after its bytes have left; its recv has them.
+    """
+    if one.op != "send" or one.start_ns is None or one.end_ns is None:
+        return one
+    received = [side.one.end_ns for side in sides if side.one.op == "recv" and side.one.end_ns is not None]
+    end = max(one.start_ns, min([one.end_ns, *received]))
+    return msgspec.structs.replace(one, end_ns=end)
