@@ -20,7 +20,6 @@ from parbench.record import Agreement, Failure
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
 
-
 NOWHERE = Path("nothing-is-written-here")
 
 
@@ -176,7 +175,9 @@ def test_who_breaks_a_launch_ends_and_the_others_are_taken_up_again(error, statu
 
 def test_who_runs_out_of_memory_beside_others_gets_a_launch_of_its_own():
     measured = [Measured(case=case(name)) for name in ("a", "b")]
-    together = Launch(lambda: FakeSession({("round", "b"): lost("oom")}), measured, lambda m, p: None, lambda m: None, NOWHERE)
+    together = Launch(
+        lambda: FakeSession({("round", "b"): lost("oom")}), measured, lambda m, p: None, lambda m: None, NOWHERE
+    )
     assert together.run() == measured
     assert together.too_large
     (one,), again, _ = launch(FakeSession({("round", "b"): lost("oom")}), case("b"))

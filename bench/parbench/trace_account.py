@@ -67,7 +67,7 @@ def trace_metrics(m: Measured, timed: Metric, warnings: Sequence[Warned]) -> dic
 
 def trace_cautions(m: Measured) -> list[Warned]:
     """Return what a reader must know of the traced steps."""
-    if m.traced is None:
+    if m.traced is None or not m.case.spec.trace_steps:
         return []
     peak = None if m.links is None else max(m.links.rate_bits_per_s) / 8
     return trace_warnings(m.traced, [one.sent for one in m.inspected], peak)
