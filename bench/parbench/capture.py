@@ -3,15 +3,16 @@
     counted      one period of steps under the byte counter: op, group, bytes of each collective, in order
     profiled     the traced steps: when each of them was issued, carried out and waited for
 
-Both at once would cost half as much again as a step: the byte counter sees every operator of the step, in Python.
+Both at once would cost half as much again as a step: the byte counter sees every operator of the step, in Python. Only
+where a strategy's messages depend on timing, so that no step is like another, are steps counted while they are traced.
 """
 
 from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 from parbench.annotations import named
 from parbench.api import Batch, Trainer
-from parbench.counting import ByteCounter
+from parbench.counting import ByteCounter, Counted
 from parbench.launch.messages import StepsDone, Trace, TraceDone
 from parbench.trace_file import CLOCK, Counts, Log, with_log
 
@@ -63,22 +64,17 @@ def count(trainer: Trainer, batch_of: Callable[[int], Batch], *, first: int, per
             if step == first + period - 1:
                 trainer.drain()
             ends.append(len(counter.seen))
-    steps = tuple(tuple(counter.seen[start:stop]) for start, stop in zip([0, *ends], ends, strict=False))
-    return Counts(
-        steps=steps,
-        unreadable=dict(counter.unknown),
-        members=dict(_members({one.group for one in counter.seen})),
-        backend=dist.get_backend(),
-    )
+    steps = [counter.seen[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+    return _counts(counter, steps, in_trace=False)
 
 
-def captured(command: Trace, steps: Callable[[], StepsDone], counts: Counts, place: Place) -> TraceDone:
+def captured(command: Trace, steps: Callable[[], StepsDone], counts: Counts | None, place: Place) -> TraceDone:
     """Take steps under the profiler and write what was seen of them; what cannot be written is a reason.
 
     Args:
         command: where files go.
         steps: takes them, from the beginning of a period.
-        counts: what is issued in each step of a period.
+        counts: what is issued in each step of a period; None to count while tracing.
         place: of this rank.
     """
     folder = Path(command.folder)
@@ -93,9 +89,12 @@ def captured(command: Trace, steps: Callable[[], StepsDone], counts: Counts, pla
         profiler.start()
         try:
             readings_ns = [_read_clock() for _ in range(_READINGS)]
-            done = steps()
+            counter = ByteCounter()
+            with counter if counts is None else nullcontext():
+                done = steps()
         finally:
             profiler.stop()
+    counts = counts or _counts(counter, [counter.seen], in_trace=True)
     try:
         data = _exported(profiler, into.with_name(f"{into.name}.raw"))
         whole = with_log(data, Log(rank=place.rank, mesh=place.mesh, counts=counts, readings_ns=readings_ns))
@@ -108,6 +107,16 @@ def captured(command: Trace, steps: Callable[[], StepsDone], counts: Counts, pla
         raw_bytes=len(data),
         file_bytes=file_bytes,
         wall_s=done.wall_s,
+    )
+
+
+def _counts(counter: ByteCounter, steps: Sequence[Sequence[Counted]], *, in_trace: bool) -> Counts:
+    return Counts(
+        steps=steps,
+        in_trace=in_trace,
+        unreadable=dict(counter.unknown),
+        members=dict(_members({one.group for one in counter.seen})),
+        backend=dist.get_backend(),
     )
 
 

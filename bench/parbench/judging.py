@@ -17,8 +17,8 @@ from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 # Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
 _TURNS_IN_PAIRS = 9
 # Follow from metrics that are judged: the same samples multiplied by a constant, and what a peak leaves when everything
-# known is taken off, which is small and mostly noise (it differed by 30 % between unchanged runs). What a few steps under a
-# profiler show explains a change, and is none.
+# known is taken off, which is small and mostly noise (it differed by 30 % between unchanged runs). What a few steps
+# under a profiler show explains a change, and is none.
 _TRACED = (
     *("traced_step_time_s", "traced_over_timed", "exposed_comm_fraction"),
     *("overlap_fraction", "bubble_fraction", "bus_bandwidth_bytes_per_s"),

@@ -292,9 +292,10 @@ class Rank:
         variant = self._variants[command.variant]
         if variant.trainer is None or variant.job is None:
             return TraceDone(member=False)
-        period = variant.strategy.period
-        with variant.randomness:
-            counts = count(variant.trainer, variant.job.batch, first=command.first, period=period)
+        period, counts = variant.strategy.period, None
+        if variant.strategy.repeats == "bitwise":
+            with variant.randomness:
+                counts = count(variant.trainer, variant.job.batch, first=command.first, period=period)
         steps = Steps(variant=command.variant, first=command.first + period, count=command.count)
         mesh = variant.strategy.mesh(variant.spec.world_size)
         place = Place(rank=self._seat.rank, mesh=mesh, device=self.device)

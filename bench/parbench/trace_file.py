@@ -7,6 +7,7 @@ step moves so much in that group, and the second so much in another. Each row of
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,16 +29,18 @@ _SCHEMA: Final = {"name": "parbench.trace", "major": 1, "minor": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was seen at the dispatcher in one period of steps.
+    """What was seen at the dispatcher.
 
     Attributes:
-        steps: of each step, its collectives in the order in which they were issued.
+        steps: of each step of a period, its collectives in the order in which they were issued.
+        in_trace: the traced steps themselves were counted, and `steps` has one entry for all of them.
         unreadable: operators that the counter could not read -> how often they came.
         members: group -> its ranks of the world; without those that torch does not know.
         backend: of torch's groups.
     """
 
     steps: Sequence[Sequence[Counted]]
+    in_trace: bool
     unreadable: Mapping[str, int]
     members: Mapping[str, tuple[int, ...]]
     backend: str
@@ -129,18 +132,20 @@ def _rows(
         step = bisect_right(starts, event.ts) - 1
         if step >= 0 and event.ts <= steps[step].end:
             issued[step].append((op, event))
-    number = 0
-    for step, found in enumerate(issued):
-        counted = counts.steps[step % len(counts.steps)] if counts.steps else ()
-        known = {op: [one for one in counted if one.op == op] for op, _ in found}
-        # Where a step issues more or fewer than the one that was counted, nobody knows which is which.
-        same = {op: len(known[op]) == sum(op == other for other, _ in found) for op in known}
-        queues = {op: iter(ones if same[op] else ()) for op, ones in known.items()}
-        for op, event in found:
-            yield {"number": number, "step": step, "issued_ns": round(event.ts * 1e3)} | _numbers(
-                op, next(queues[op], None), members
-            )
-            number += 1
+    found = [(step, op, event) for step, ones in enumerate(issued) for op, event in ones]
+    windows = [found] if counts.in_trace else [[one for one in found if one[0] == step] for step in range(len(steps))]
+    numbers = itertools.count()
+    for window, ones in enumerate(windows):
+        queues = _queues(counts.steps[window % len(counts.steps)], [op for _, op, _ in ones])
+        for step, op, event in ones:
+            row = {"number": next(numbers), "step": step, "issued_ns": round(event.ts * 1e3)}
+            yield row | _numbers(op, next(queues[op], None), members)
+
+
+def _queues(counted: Sequence[Counted], issued: Sequence[str]) -> dict[str, Iterator[Counted]]:
+    """Return op -> what was counted of it; where more or fewer were issued nobody knows which is which: nothing."""
+    known = {op: [one for one in counted if one.op == op] for op in issued}
+    return {op: iter(ones if len(ones) == issued.count(op) else ()) for op, ones in known.items()}
 
 
 def _issued(events: Sequence[_Event]) -> Iterator[tuple[str, _Event]]:

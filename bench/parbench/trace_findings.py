@@ -61,7 +61,7 @@ def _rank(trace: RankTrace, every: Sequence[RankTrace], steps: int) -> RankTrace
         step_s=found.step_s if found else 0.0,
         parts=found.parts if found else {},
         unattributed_s=found.unattributed_s if found else 0.0,
-        overlap=overlap.fraction(trace),
+        overlap=overlap.fraction(trace, every),
         bytes_per_step=_bytes(trace.collectives, steps),
         collectives=len(trace.collectives),
         candidates=trace.candidates,
