@@ -1,9 +1,10 @@
 """A user's own job: ranks that train under torch.profiler, each with a trace of its own; it knows no parbench.
 
-python foreign_job.py KIND RANK WORLD_SIZE PORT FOLDER [RECORD_SHAPES]
+python foreign_job.py KIND,KIND,... RANK WORLD_SIZE FOLDER
 """
 
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -78,24 +79,29 @@ def trained(net, parameters):
     return step
 
 
-def main(kind, rank, world_size, port, folder, record_shapes="yes"):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=int(rank), world_size=int(world_size))
-    step = {"ddp": ddp, "fsdp": fsdp, "tensor": tensor, "pipeline": pipeline}[kind]()
+def traced(step, path):
     for _ in range(3):
         step()
     with profile(
         activities=[ProfilerActivity.CPU],
         schedule=schedule(wait=0, warmup=1, active=STEPS, repeat=1),
-        on_trace_ready=lambda done: done.export_chrome_trace(f"{folder}/{kind}-rank{rank}.json.gz"),
-        record_shapes=record_shapes == "yes",
+        on_trace_ready=lambda done: done.export_chrome_trace(str(path)),
+        record_shapes=True,
     ) as profiler:
         for _ in range(1 + STEPS):
-            dist.barrier()
             step()
             profiler.step()
-    del step
-    dist.barrier()
+
+
+def main(kinds, rank, world_size, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=int(rank), world_size=int(world_size))
+    for kind in kinds.split(","):
+        step = {"ddp": ddp, "fsdp": fsdp, "tensor": tensor, "pipeline": pipeline}[kind]()
+        Path(folder, kind).mkdir(exist_ok=True)
+        traced(step, Path(folder, kind, f"rank{rank}.json.gz"))
+        del step
+        dist.barrier()
     dist.destroy_process_group()
 
 

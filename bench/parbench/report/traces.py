@@ -24,13 +24,13 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
     """Yield what a terminal shows of traces."""
     yield _title(summary)
     if any(one.breakdown for one in summary.ranks):
-        yield _breakdown(summary)
+        yield from _breakdown(summary)
     if summary.communication:
-        yield _communication(summary.communication)
+        yield from _communication(summary.communication)
     if len(summary.stragglers) > 1:
-        yield _stragglers(summary)
+        yield from _stragglers(summary)
     if len(summary.matrix.ranks) > 1 and any(map(any, summary.matrix.sent)):
-        yield _matrix(summary)
+        yield from _matrix(summary)
     for sentence in summary.notes:
         yield Text(f"note: {visible(sentence)}", style="yellow")
 
@@ -49,7 +49,7 @@ def _title(summary: Summary) -> Text:
     return Text(" · ".join(parts), style="bold")
 
 
-def _breakdown(summary: Summary) -> Table:
+def _breakdown(summary: Summary) -> Iterable[RenderableType]:
     timed = sorted((one for one in summary.ranks if one.breakdown), key=lambda one: -(one.step_s or 0.0))
     shown = sorted(timed[:_MOST_COLUMNS], key=lambda one: one.rank)
     names = [*NAMES[:2], *sorted({n for one in timed for n in one.breakdown or {} if n not in NAMES}), *NAMES[2:]]
@@ -63,13 +63,14 @@ def _breakdown(summary: Summary) -> Table:
     table.add_row("step", *(Text(duration(one.step_s or 0.0)) for one in shown))
     table.add_row("of other: not attributed", *(_share(one, one.unattributed_s or 0.0) for one in shown))
     table.add_row("communication overlapped", *(Text(_percent(one.overlap)) for one in shown))
+    yield from (Text(""), table)
     if len(timed) > len(shown):
-        table.caption = f"the {len(shown)} slowest of {len(timed)} ranks; --json has all"
-    return table
+        yield _legend(f"the {len(shown)} slowest of {len(timed)} ranks; --json has all")
 
 
 def _rank(one: OfRank, summary: Summary) -> str:
-    place = " ".join(f"{axis}{k}" for axis, k in one.coordinate.items())
+    differing = [axis for axis in one.coordinate if len({other.coordinate.get(axis) for other in summary.ranks}) > 1]
+    place = " ".join(f"{axis}{one.coordinate[axis]}" for axis in differing)
     slowest = ", slowest" if one.rank == summary.slowest and len(summary.ranks) > 1 else ""
     return f"rank {one.rank}{f' ({visible(place, 30)})' if place else ''}{slowest}"
 
@@ -82,7 +83,7 @@ def _percent(value: float | None) -> str:
     return DASH if value is None else f"{value:.0%}"
 
 
-def _communication(rows: Sequence[Row]) -> Table:
+def _communication(rows: Sequence[Row]) -> Iterable[RenderableType]:
     table = _table(
         *("collective", "axis", "ranks", "type", "buffer", "count"),
         *("sent (all)", "transfer", "waiting", "algbw", "busbw"),
@@ -103,11 +104,12 @@ def _communication(rows: Sequence[Row]) -> Table:
             _rate(row.busbw_bytes_per_s),
         )
     left = len(rows) - _MOST_ROWS
-    table.caption = (f"{left} more kinds: --json has all; " if left > 0 else "") + (
-        "transfer: median of the shortest time in flight on any rank; waiting: mean, for the last rank to come; "
-        "bandwidths without waiting, 1 GB = 10^9 B"
+    yield from (Text(""), table)
+    yield _legend(
+        (f"{left} more kinds: --json has all; " if left > 0 else "")
+        + "sent: logical bytes of all ranks; transfer: median of the shortest time in flight on any rank; "
+        "waiting: mean, for the last rank to come; bandwidths without waiting, 1 GB = 10^9 B"
     )
-    return table
 
 
 def _named(row: Row) -> str:
@@ -120,32 +122,38 @@ def _rate(value: float | None) -> str:
     return DASH if value is None else f"{number(value / 1e9)} GB/s"
 
 
-def _stragglers(summary: Summary) -> Table:
+def _stragglers(summary: Summary) -> Iterable[RenderableType]:
     table = _table("rank", "came last", "delayed others by", "waited for others", numbers=True)
     for one in summary.stragglers[:_MOST_ROWS]:
         table.add_row(
             str(one.rank), f"{one.last} of {one.collectives}", duration(one.delayed_s), duration(one.waited_s)
         )
-    table.caption = "in all traced steps; who delays others most comes first"
-    return table
+    yield from (Text(""), table)
+    left = len(summary.stragglers) - _MOST_ROWS
+    yield _legend(f"who delays others most comes first{f'; {left} more ranks: --json has all' if left > 0 else ''}")
 
 
-def _matrix(summary: Summary) -> RenderableType:
+def _matrix(summary: Summary) -> Iterable[RenderableType]:
     found = summary.matrix
     if len(found.ranks) > 16:
-        return Text(f"who sends whom: {len(found.ranks)} ranks, see --json", style="dim")
+        yield _legend(f"who sends whom how much, of {len(found.ranks)} ranks: --json")
+        return
     table = _table("sent, from \\ to", *map(str, found.ranks), numbers=True)
     for rank, sizes in zip(found.ranks, found.sent, strict=True):
         table.add_row(str(rank), *(DASH if not value else size(value) for value in sizes))
     unknown = f"; of {found.unknown} the bytes are not known" if found.unknown else ""
-    table.caption = f"logical bytes in all traced steps, collectives as their ideal algorithm sends them{unknown}"
-    return table
+    yield from (Text(""), table)
+    yield _legend(f"logical bytes in all traced steps, collectives as their ideal algorithm sends them{unknown}")
+
+
+def _legend(text: str) -> Text:
+    return Text(text, style="dim")
 
 
 def _table(*titles: str, numbers: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     left = {"collective", "axis", "type"}
     for k, title in enumerate(titles):
         right = k > 0 if numbers else title not in left
-        table.add_column(Text(title), justify="right" if right else "left", overflow="fold")
+        table.add_column(Text(title), justify="right" if right else "left", overflow="fold", no_wrap=k == 0 and numbers)
     return table

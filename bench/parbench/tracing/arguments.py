@@ -54,7 +54,7 @@ def arguments(raw: msgspec.Raw) -> Arguments:
     """Return the arguments of an event; none where they are not an object."""
     try:
         return msgspec.json.decode(raw, type=Arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Arguments()
 
 
@@ -93,10 +93,10 @@ def ranks(value: object) -> tuple[int, ...]:
     return tuple(int(one) for one in match[1].split(",")) if match else ()
 
 
-def shapes(dims: object) -> list[int]:
-    """Return the elements of each tensor in an argument: a tensor or a list of them."""
-    if not isinstance(dims, list) or not dims:
+def shapes(dims: object, deep: int = 3) -> list[int]:
+    """Return the elements of each tensor in an argument: a tensor, a list of them, or (`deep`) lists of those."""
+    if not isinstance(dims, list) or not dims or not deep:
         return []
     if all(isinstance(one, int) for one in dims):
         return [math.prod(one for one in dims if isinstance(one, int))]
-    return [elements for one in dims for elements in shapes(one)]
+    return [elements for one in dims for elements in shapes(one, deep - 1)]

@@ -135,6 +135,7 @@ def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tu
         computing=computing(trace, step.thread, window),
         phases=of_host,
         kernels=on_device(trace, window, of_host),
+        device=any(one.device for one in trace.spans),
         calls=union((one.start_ns, one.end_ns) for one in mine if is_call(one)),
         waits=waits(mine),
         aside=aside(trace, step.thread, window),
@@ -176,6 +177,7 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
     computing: list[Interval]
     phases: list[Phase]
     kernels: list[Phase]
+    device: bool
     calls: list[Interval]
     waits: list[Interval]
     aside: list[Interval]
@@ -201,7 +203,8 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
 
     def _goes_on(self, phase: Phase | None, active: Sequence[_InFlight], blocked: bool) -> bool:
         """Whether the thread has work of its own, though no operator runs and something is in flight."""
-        if phase is None or phase.kind not in _OWN_WORK or blocked:
+        # A device computes or does not, whatever its host is about.
+        if phase is None or phase.kind not in _OWN_WORK or blocked or self.device:
             return False
         start = min((one.start_ns for one in self.phases if one.mark == phase.mark), default=phase.start_ns)
         return not any(one.issued_ns >= start for one in active)

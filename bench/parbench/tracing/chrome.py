@@ -17,6 +17,7 @@ from parbench.tracing.names import OWN_COLLECTIVE, is_call, is_nccl, kind_of
 from parbench.tracing.spans import Collective, RankTrace, Span
 
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+LARGE_BYTES = 500_000_000
 # Times beyond a thousand years are none.
 _LONGEST_US = 3e16
 _HOST = frozenset({"cpu_op", "user_annotation"})
@@ -36,6 +37,9 @@ def read(path: Path | str) -> RankTrace:
 def understood(document: Document, whose: Header) -> RankTrace:
     """Return what the events of a file mean."""
     spans, notes = [], [*document.notes, *whose.notes]
+    if document.size_bytes > LARGE_BYTES:
+        size = f"{document.size_bytes / 1e6:.0f} MB unpacked"
+        notes.append(f"{size}: viewers may not open it; trace fewer steps, or without stacks and shapes")
     calls: list[nccl.Call] = []
     kernels: list[nccl.Kernel] = []
     issued: list[Event] = []
@@ -140,7 +144,8 @@ def _collectives(
         events = [span for span in spans if span.name.startswith("gloo:") and inside(span, listed)]
         found, unmatched = gloo.timed(listed, events)
         found = [sized(one, count, whose) for one, count in zip(found, elements, strict=True)] if elements else found
-        candidates, recognised = len(events), len(events) - unmatched
+        annotated = sum(1 for one in listed if one.end_ns is not None)
+        candidates, recognised = annotated + len(events), annotated + len(events) - unmatched
         untimed = sum(1 for one in found if one.end_ns is None)
         if untimed:
             notes.append(f"{untimed} of {len(found)} collectives have no event that says when they ran")

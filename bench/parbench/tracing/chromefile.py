@@ -155,14 +155,14 @@ def _leniently(data: bytes, why: Exception, path: str, notes: list[str]) -> tupl
 def _events(raw: msgspec.Raw, path: str, notes: list[str]) -> list[Event]:
     try:
         return msgspec.json.decode(raw, type=list[Event])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     found, bad = [], 0
     # One that is none must not cost all others; this takes longer.
     for one in _each(raw, path):
         try:
             found.append(msgspec.json.decode(one, type=Event))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             bad += 1
     if bad:
         notes.append(f"{bad} of {bad + len(found)} events have no readable name, time or place and are left out")
@@ -172,5 +172,5 @@ def _events(raw: msgspec.Raw, path: str, notes: list[str]) -> list[Event]:
 def _each(raw: msgspec.Raw, path: str) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UnreadableError(f"{path}: damaged: its list of events is cut short or no JSON: {error}") from error

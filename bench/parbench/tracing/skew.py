@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from parbench.tracing.matching import Key, Side, expected, matched
+from parbench.tracing.matching import Key, Side, delivered, expected, matched
 from parbench.tracing.spans import Collective, RankTrace
 
 
@@ -93,7 +93,8 @@ def _times(sides: Sequence[Side]) -> dict[int, tuple[int, int]] | None:
     """Return rank -> when it began and ended; None where one of that was not seen."""
     found = {}
     for side in sides:
-        if side.one.start_ns is None or side.one.end_ns is None:
+        one = delivered(side.one, sides)
+        if one.start_ns is None or one.end_ns is None:
             return None
-        found[side.rank] = (side.one.start_ns, side.one.end_ns)
+        found[side.rank] = (one.start_ns, one.end_ns)
     return found
