@@ -23,7 +23,7 @@ from parbench.tracing import chrome
 
 STEPS: Final = 3
 # Of one rank's trace before it is compressed: a rank holds it once or twice, the launcher as objects.
-MOST_RAW_BYTES: Final = 32 * 2**20
+MOST_RAW_BYTES: Final = 16 * 2**20
 # Of all files of a run together.
 MOST_FILE_BYTES: Final = 128 * 2**20
 MOST_PERIOD: Final = 50

@@ -1,0 +1,57 @@
+"""What traces say of links that are shaped: exposed communication, and the bytes that the kernel counts. Nightly."""
+
+import math
+import statistics
+
+import pytest
+
+from parbench import RunSpec, Session
+from parbench.network.keeper import refusal
+from parbench.traced import take
+from plugin_sources import strategy
+
+WHY_NOT = refusal()
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.usefixtures("no_orphans"),
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+
+LINK = "100mbit"
+
+
+@pytest.fixture(scope="module")
+def session(mark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plugins")
+    # The same computation without communication: every rank keeps its own gradients.
+    alone = strategy(folder, "keeps_to_itself", exchange="pass", agrees="differently")
+    with Session(world_size=2, timeout_s=60, network=LINK, plugins=[alone]) as session:
+        yield session
+
+
+def job(name, **changes):
+    return RunSpec(workload="gpt", size="smoke", strategy=name, network=LINK, **changes)
+
+
+def test_exposed_communication_is_the_difference_to_a_run_without_communication(session, tmp_path):
+    variants = {name: session.add(job(name)) for name in ("no_overlap", "keeps_to_itself")}
+    for variant in variants.values():
+        variant.round(2)
+    times = {name: [] for name in variants}
+    for k in range(3):  # by turns: what disturbs this machine meets both
+        for name, variant in variants.items():
+            times[name].append(take(variant, 3, tmp_path / name / str(k)).found)
+    for variant in variants.values():
+        variant.close()
+    steps = {
+        name: statistics.median(max(r.step_s for r in one.ranks) for one in found) for name, found in times.items()
+    }
+    exposed = statistics.median(
+        math.fsum(s for part, s in r.parts.items() if part.startswith(("exposed_comm/", "wait")))
+        for one in times["no_overlap"]
+        for r in one.ranks
+    )
+    difference = steps["no_overlap"] - steps["keeps_to_itself"]
+    print(f"\nexposed {exposed:.4f} s, difference {difference:.4f} s of {steps['no_overlap']:.4f} s")
+    assert difference > 0.7 * steps["no_overlap"], "the job is not bound by its link"
+    assert exposed == pytest.approx(difference, rel=0.1)
