@@ -30,7 +30,7 @@ def session(mark, tmp_path_factory):
 
 
 def job(name, **changes):
-    return RunSpec(workload="gpt", size="smoke", strategy=name, network=LINK, **changes)
+    return RunSpec(workload="gpt", strategy=name, network=LINK, global_batch_size=2, **changes)
 
 
 def test_exposed_communication_is_the_difference_to_a_run_without_communication(session, tmp_path):
@@ -55,3 +55,25 @@ def test_exposed_communication_is_the_difference_to_a_run_without_communication(
     print(f"\nexposed {exposed:.4f} s, difference {difference:.4f} s of {steps['no_overlap']:.4f} s")
     assert difference > 0.7 * steps["no_overlap"], "the job is not bound by its link"
     assert exposed == pytest.approx(difference, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "fsdp", "zero2", "tensor", "pipeline(microbatches=2)", "topk", "replicated(collective=ring_socket)"]
+)
+def test_wire_bytes_of_the_trace_are_what_the_kernel_counts(session, tmp_path, name):
+    variant = session.add(job(name, probes=("wire",)))
+    variant.round(2)
+    counted = [{one.name: statistics.median(one.values) for one in done.series} for done in variant.round(3).ranks]
+    found = take(variant, 3, tmp_path)
+    variant.close()
+    columns = found.traffic
+    for rank, kernel in enumerate(counted):
+        sent = (
+            sum(size for owner, size in zip(columns["rank"], columns["wire_bytes"], strict=True) if owner == rank)
+            / found.found.steps
+        )
+        measured, received = kernel["wire_bytes_per_step"], kernel["wire_bytes_received_per_step"]
+        # A frame has 66 bytes of headers at least every 1448 bytes of payload, and what comes in is acknowledged.
+        headers = 66 * (measured + received) / 1448
+        print(f"\n{name} rank {rank}: {sent:.0f} by the trace, {measured:.0f} by the interface")
+        assert 0.97 * sent <= measured <= 1.03 * sent + headers
