@@ -258,7 +258,7 @@ def traces(draw):
     return trace(spans=spans, collectives=found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(traces())
 def test_parts_always_sum_to_the_step(one):
     found = breakdown.of(one)

@@ -23,8 +23,8 @@ import msgspec
 
 from parbench.tracing.intervals import Interval, holding, union
 from parbench.tracing.matching import Key, Side, arrivals, delivered, keys, matched
-from parbench.tracing.phases import Phase, aside, at, computing, is_call, on_device, phases, steps, waits
-from parbench.tracing.spans import Collective, RankTrace, Span
+from parbench.tracing.phases import InStep, Phase, aside, at, computing, in_steps, is_call, on_device, phases, waits
+from parbench.tracing.spans import Collective, RankTrace
 
 NAMES = ("forward", "backward", "wait", "bubble", "compression", "optimizer", "data", "other")
 # Their Python belongs to them even where something is in flight that they have not issued themselves.
@@ -69,11 +69,11 @@ def of(trace: RankTrace, others: Iterable[RankTrace] = ()) -> Breakdown | None:
     """
     every = {one.rank: one for one in (*others, trace)}
     in_flight = sorted(_in_flight(trace, matched(every.values())), key=lambda one: one.start_ns)
-    taken = steps(trace)
+    taken = in_steps(trace)
     total: dict[str, float] = dict.fromkeys(NAMES, 0.0)
     unattributed = 0.0
     for step in taken:
-        parts, loose = _of_step(trace, step, in_flight)
+        parts, loose = _of_step(step, in_flight)
         unattributed += loose
         for name, duration_ns in parts.items():
             total[name] = total.get(name, 0.0) + duration_ns
@@ -83,7 +83,7 @@ def of(trace: RankTrace, others: Iterable[RankTrace] = ()) -> Breakdown | None:
     return Breakdown(
         parts={name: duration_ns / per for name, duration_ns in total.items()},
         unattributed_s=unattributed / per,
-        step_s=sum(step.end_ns - step.start_ns for step in taken) / per,
+        step_s=sum(end - start for start, end in (step.window for step in taken)) / per,
         steps=len(taken),
     )
 
@@ -111,37 +111,22 @@ def _in_flight(trace: RankTrace, matches: Mapping[Key, Sequence[Side]]) -> Itera
         )
 
 
-def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tuple[dict[str, float], float]:
+def _of_step(one: InStep, in_flight: Sequence[_InFlight]) -> tuple[dict[str, float], float]:
     """Return part -> ns of one step, and how many of `other` no rule covers."""
-    window = (step.start_ns, step.end_ns)
-    mine = [
-        one
-        for one in trace.spans
-        if one.thread == step.thread and not one.device and one.start_ns < window[1] and one.end_ns > window[0]
-    ]
-    # With a device autograd has a thread of its own, for which the one that steps waits.
-    of_host = phases(
-        [
-            one
-            for one in trace.spans
-            if (one.thread == step.thread or one.kind == "backward")
-            and not one.device
-            and one.start_ns < window[1]
-            and one.end_ns > window[0]
-        ],
-        step,
-    )
+    window = one.window
+    mine = [span for span in one.spans if span.thread == one.step.thread and not span.device]
+    of_host = phases(one)
     now = _Now(
-        computing=computing(trace, step.thread, window),
+        computing=computing(one),
         phases=of_host,
-        kernels=on_device(trace, window, of_host),
-        device=any(one.device for one in trace.spans),
-        calls=union((one.start_ns, one.end_ns) for one in mine if is_call(one)),
+        kernels=on_device(one, of_host),
+        device=one.device,
+        calls=union((span.start_ns, span.end_ns) for span in mine if is_call(span)),
         waits=waits(mine),
-        aside=aside(trace, step.thread, window),
-        issued=sorted((one.issued_ns, one.part) for one in in_flight),
+        aside=aside(one),
+        issued=sorted((flight.issued_ns, flight.part) for flight in in_flight),
     )
-    flying = [one for one in in_flight if one.start_ns < window[1] and one.end_ns > window[0]]
+    flying = [flight for flight in in_flight if flight.start_ns < window[1] and flight.end_ns > window[0]]
     total: dict[str, float] = defaultdict(float)
     unattributed = 0.0
     active: list[_InFlight] = []
@@ -151,7 +136,7 @@ def _of_step(trace: RankTrace, step: Span, in_flight: Sequence[_InFlight]) -> tu
         while following is not None and following.start_ns <= start:
             active.append(following)
             following = next(coming, None)
-        active = [one for one in active if one.end_ns > start]
+        active = [flight for flight in active if flight.end_ns > start]
         shares = now.parts(start, active)
         for name in shares:
             total[name or "other"] += (end - start) / len(shares)

@@ -24,7 +24,7 @@ _ROUNDED_US = 0.002
 
 def problems(events: Sequence[Event]) -> list[str]:
     """Return what breaks the format, in sentences; nothing where a viewer can show all of it."""
-    found = [sentence for k, event in enumerate(events) for sentence in _of_event(k, event)]
+    found = [sentence for k, event in enumerate(events) for sentence in wrong(event, f"event {k}")]
     return [*found, *_flows(events)]
 
 
@@ -47,8 +47,9 @@ def crossings(events: Iterable[Event]) -> list[str]:
     return found
 
 
-def _of_event(number: int, event: Event) -> Iterable[str]:
-    where = f"event {number} ({event.name[:60]!r})"
+def wrong(event: Event, place: str = "event") -> Iterable[str]:
+    """Yield what one event lacks, in sentences."""
+    where = f"{place} ({event.name[:60]!r})"
     if event.ph not in _PHASES or len(event.ph) != 1:
         yield f"{where}: no phase {event.ph!r}"
         return

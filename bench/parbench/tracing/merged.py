@@ -21,7 +21,7 @@ from parbench.record import Schema
 from parbench.tracing.chromefile import Document, Event, load, parsed
 from parbench.tracing.clocks import Aligned
 from parbench.tracing.counters import bytes_sent, memory
-from parbench.tracing.format import problems
+from parbench.tracing.format import problems, wrong
 from parbench.tracing.header import Header, header
 from parbench.tracing.names import kind_of
 from parbench.tracing.sides import arrows, slices
@@ -78,9 +78,9 @@ def write_merged(files: Mapping[int, Path], found: Aligned, *, packed: bool, mos
         out.close()
     data = sink.getvalue()
     again = parsed(gzip.decompress(data) if packed else data, "the merged trace")
-    wrong = problems(again.events)
-    if len(again.events) != count or wrong:
-        raise StoreError(f"the merged trace breaks the format: {(wrong or ['events are missing'])[0]}; report this")
+    broken = problems(again.events)
+    if len(again.events) != count or broken:
+        raise StoreError(f"the merged trace breaks the format: {(broken or ['events are missing'])[0]}; report this")
     return Merged(data=data, events=count, size_bytes=size, notes=tuple(notes))
 
 
@@ -114,15 +114,18 @@ def _events(
 
 
 def _bounded(document: Document, most_bytes: int, rank: int, notes: list[str]) -> Iterable[Event]:
-    """Leave out the shortest operators of a trace that is too large."""
+    """Leave out what breaks the format, and the shortest operators of a trace that is too large."""
+    sound = [event for event in document.events if event.ph == "M" or not any(wrong(event))]
+    if len(sound) < len(document.events):
+        notes.append(f"rank {rank}: {len(document.events) - len(sound)} events break the format and are left out")
     if document.size_bytes <= most_bytes:
-        return document.events
-    operators = sorted(event.dur for event in document.events if event.cat == "cpu_op")
+        return sound
+    operators = sorted(event.dur for event in sound if event.cat == "cpu_op")
     kept = int(len(operators) * most_bytes / document.size_bytes)
     least = operators[-kept - 1] if kept < len(operators) else 0.0
-    found = [event for event in document.events if event.cat != "cpu_op" or event.dur > least]
+    found = [event for event in sound if event.cat != "cpu_op" or event.dur > least]
     notes.append(
-        f"rank {rank}: {len(document.events) - len(found)} operators of at most {least:.3g} us are left out, to stay "
+        f"rank {rank}: {len(sound) - len(found)} operators of at most {least:.3g} us are left out, to stay "
         f"under {most_bytes / 2**20:.0f} MiB"
     )
     return found

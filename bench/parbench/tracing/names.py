@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import get_args
 
@@ -43,12 +44,15 @@ _NATURAL: tuple[tuple[str, Kind], ...] = (
 )
 
 
+# A trace repeats a few hundred names a million times.
+@lru_cache(maxsize=4096)
 def op_of(name: str) -> str | None:
     """Return the collective that a name of torch, gloo or NCCL means, such as `c10d::_allgather_base_`, or None."""
     plain = re.split(r"::|:", name)[-1].replace("_", "").lower()
     return next((op for start, op in _OPS if plain.startswith(start)), None)
 
 
+@lru_cache(maxsize=4096)
 def is_call(name: str) -> bool:
     """Whether an operator of this name issues communication."""
     return name.startswith(("c10d::", "_c10d_functional::")) and op_of(name) is not None
@@ -65,6 +69,7 @@ def is_nccl(kernel: str) -> bool:
     return kernel.startswith(("nccl", "void nccl"))
 
 
+@lru_cache(maxsize=4096)
 def kind_of(name: str, category: str) -> Kind:
     """Return what an event on the CPU means for the step time."""
     if name.startswith(PREFIX):

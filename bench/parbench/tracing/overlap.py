@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from parbench.tracing.intervals import intersection, length, union
 from parbench.tracing.matching import delivered, keys, matched
-from parbench.tracing.phases import computing, steps
+from parbench.tracing.phases import computing, in_steps
 from parbench.tracing.spans import RankTrace
 
 
@@ -23,9 +23,8 @@ def fraction(trace: RankTrace, others: Iterable[RankTrace] = ()) -> float | None
     every = [delivered(one, matches[key]) for key, one in zip(keys(trace), trace.collectives, strict=True)]
     flying = union((one.start_ns, one.end_ns) for one in every if one.start_ns is not None and one.end_ns is not None)
     both = alone = 0
-    for step in steps(trace):
-        window = (step.start_ns, step.end_ns)
-        inside = intersection(flying, [window])
+    for step in in_steps(trace):
+        inside = intersection(flying, [step.window])
         alone += length(inside)
-        both += length(intersection(inside, computing(trace, step.thread, window)))
+        both += length(intersection(inside, computing(step)))
     return both / alone if alone else None

@@ -55,35 +55,67 @@ def steps(trace: RankTrace) -> list[Span]:
     return [Span(name="whole trace", kind="step", start_ns=first, end_ns=last, thread=busiest)]
 
 
+class InStep(msgspec.Struct, frozen=True):
+    """A traced step and the spans of the rank that overlap with it, in order of their start.
+
+    Attributes:
+        step: the step.
+        spans: of all threads and streams.
+        device: whether the rank computes on a device, in this step or another.
+    """
+
+    step: Span
+    spans: list[Span]
+    device: bool
+
+    @property
+    def window(self) -> Interval:
+        """The step's time."""
+        return self.step.start_ns, self.step.end_ns
+
+    def within(self, intervals: Iterable[Interval]) -> list[Interval]:
+        """Return what of some time lies in the step, sorted and disjoint."""
+        start, end = self.window
+        return union((max(a, start), min(b, end)) for a, b in intervals)
+
+
+def in_steps(trace: RankTrace) -> list[InStep]:
+    """Return the traced steps, each with what lies in it."""
+    found = steps(trace)
+    inside: list[list[Span]] = [[] for _ in found]
+    starts, ends = [one.start_ns for one in found], [one.end_ns for one in found]
+    for span in trace.spans:
+        # Steps follow one another: a span overlaps with those that end after it begins and begin before it ends.
+        for k in range(bisect_right(ends, span.start_ns), bisect_left(starts, span.end_ns)):
+            inside[k].append(span)
+    device = any(span.device for span in trace.spans)
+    return [InStep(step, spans, device) for step, spans in zip(found, inside, strict=True)]
+
+
 def waits(spans: Iterable[Span]) -> list[Interval]:
     """Return when a thread waits for something: in a wait, and in nothing inside of it."""
     found = _innermost([span for span in spans if span.kind in PHASES or span.kind == "wait"])
     return union((one.start_ns, one.end_ns) for one in found if one.kind == "wait")
 
 
-def aside(trace: RankTrace, thread: str, window: Interval) -> list[Interval]:
+def aside(one: InStep) -> list[Interval]:
     """Return when other threads of the rank encode or decode what is exchanged, their waits left out."""
-    start, end = window
-    others = [one for one in trace.spans if one.thread != thread and one.start_ns < end and one.end_ns > start]
     found: list[Interval] = []
-    for name in {one.thread for one in others if one.kind == "compression"}:
-        mine = [one for one in others if one.thread == name]
-        flat = _innermost([one for one in mine if one.kind in ("compression", "wait")])
-        found += [(one.start_ns, one.end_ns) for one in flat if one.kind == "compression"]
-    return union((max(a, start), min(b, end)) for a, b in found)
+    for name in {span.thread for span in one.spans if span.kind == "compression"} - {one.step.thread}:
+        flat = _innermost([s for s in one.spans if s.thread == name and s.kind in ("compression", "wait")])
+        found += [(phase.start_ns, phase.end_ns) for phase in flat if phase.kind == "compression"]
+    return one.within(found)
 
 
-def on_device(trace: RankTrace, window: Interval, of_host: Sequence[Phase]) -> list[Phase]:
+def on_device(one: InStep, of_host: Sequence[Phase]) -> list[Phase]:
     """Return kernels that compute, each in the phase in which the host launched it, if that is known; disjoint."""
-    start, end = window
     found = []
-    for one in trace.spans:
-        if one.device and one.kind == "operator" and one.start_ns < end and one.end_ns > start:
-            launched = one.args.get("launched_ns")
-            phase = at(of_host, launched) if isinstance(launched, int) else None
-            # Where it is not known when a kernel was launched, what the host is about meanwhile says most.
-            found += [Phase(one.start_ns, one.end_ns, phase.kind)] if phase else []
-    return _disjoint(sorted(found, key=lambda one: one.start_ns))
+    for span in one.spans:
+        launched = span.args.get("launched_ns") if span.device and span.kind == "operator" else None
+        phase = at(of_host, launched) if isinstance(launched, int) else None
+        # Where it is not known when a kernel was launched, what the host is about meanwhile says most.
+        found += [Phase(span.start_ns, span.end_ns, phase.kind)] if phase else []
+    return _disjoint(sorted(found, key=lambda phase: phase.start_ns))
 
 
 def at(found: Sequence[Phase], time_ns: int) -> Phase | None:
@@ -92,17 +124,14 @@ def at(found: Sequence[Phase], time_ns: int) -> Phase | None:
     return found[k] if k >= 0 and time_ns < found[k].end_ns else None
 
 
-def phases(spans: Sequence[Span], step: Span) -> list[Phase]:
-    """Return the phases of a step, sorted and disjoint.
-
-    Args:
-        spans: of the thread that steps, and backward ones of all threads, in the step, in order of their start.
-        step: the step.
-    """
+def phases(one: InStep) -> list[Phase]:
+    """Return the phases of a step, sorted and disjoint."""
+    # With a device autograd has a thread of its own, for which the one that steps waits.
+    spans = [s for s in one.spans if (s.thread == one.step.thread or s.kind == "backward") and not s.device]
     flat = _innermost([span for span in spans if span.kind in PHASES or span.kind == "wait"])
-    marked = [one for one in flat if one.kind != "wait"]
-    covered = [(one.start_ns, one.end_ns) for one in marked]
-    backward = min((one.start_ns for one in marked if one.kind == "backward"), default=step.end_ns)
+    marked = [phase for phase in flat if phase.kind != "wait"]
+    covered = [(phase.start_ns, phase.end_ns) for phase in marked]
+    backward = min((phase.start_ns for phase in marked if phase.kind == "backward"), default=one.step.end_ns)
     loose = union(
         (span.start_ns, span.end_ns) for span in spans if is_compute(span) and holding(covered, span.start_ns) is None
     )
@@ -111,7 +140,7 @@ def phases(spans: Sequence[Span], step: Span) -> list[Phase]:
         Phase(start, end, "forward" if start < backward or _any_in(recorded, start, end) else "other")
         for start, end in loose
     ]
-    return _filled(sorted(found, key=lambda one: (one.start_ns, one.end_ns)))
+    return _filled(sorted(found, key=lambda phase: (phase.start_ns, phase.end_ns)))
 
 
 def _any_in(times: Sequence[int], start: int, end: int) -> bool:
@@ -170,21 +199,17 @@ def _disjoint(marks: Sequence[Phase]) -> list[Phase]:
     return found
 
 
-def computing(trace: RankTrace, thread: str, window: Interval) -> list[Interval]:
+def computing(one: InStep) -> list[Interval]:
     """Return when the rank computes: kernels of its device, or else tensor operators of the thread that steps.
 
     Operators of autograd's own threads count too; calls of the communication library and waits do not, whatever is
     inside them.
     """
-    start, end = window
-    inside = [one for one in trace.spans if one.start_ns < end and one.end_ns > start]
-    kernels = [one for one in inside if one.device and one.kind == "operator"]
-    if kernels or any(one.device for one in trace.spans):
-        return union((max(one.start_ns, start), min(one.end_ns, end)) for one in kernels)
-    autograd = {one.thread for one in inside if one.kind == "backward"}
+    if one.device:
+        return one.within((s.start_ns, s.end_ns) for s in one.spans if s.device and s.kind == "operator")
     found = []
-    for name in {thread, *autograd}:
-        mine = [one for one in inside if one.thread == name]
-        blocked = union([*((one.start_ns, one.end_ns) for one in mine if is_call(one)), *waits(mine)])
-        found += difference(union((one.start_ns, one.end_ns) for one in mine if is_compute(one)), blocked)
-    return union((max(a, start), min(b, end)) for a, b in found)
+    for name in {one.step.thread, *(span.thread for span in one.spans if span.kind == "backward")}:
+        mine = [span for span in one.spans if span.thread == name]
+        blocked = union([*((s.start_ns, s.end_ns) for s in mine if is_call(s)), *waits(mine)])
+        found += difference(union((s.start_ns, s.end_ns) for s in mine if is_compute(s)), blocked)
+    return one.within(found)
