@@ -19,9 +19,49 @@ pytestmark = pytest.mark.usefixtures("no_orphans")
 TWO_BUCKETS = "ddp(bucket_cap_mb=0.08)"
 
 
+# torch's own hook issues its second and third all-reduce in callbacks, on threads of the backend.
+HOOKED = '''
+"""DDP with torch's own PowerSGD hook."""
+
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from parbench.api import ModelTrainer, Paper, Strategy, backward
+
+
+class HookedPowerSgd(Strategy):
+    """One bucket, because issuing collectives in callbacks is a race with several."""
+
+    paper = Paper("PowerSGD (Vogels et al., 2019)", "https://arxiv.org/abs/1905.13727")
+    agrees = "differently"
+
+    def wrap(self, job, ctx):
+        return _Trainer(job, ctx)
+
+
+class _Trainer(ModelTrainer):
+    def __init__(self, job, ctx):
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
+        self._ddp = DistributedDataParallel(job.model, process_group=ctx.comm.group, bucket_cap_mb=100)
+        state = powerSGD_hook.PowerSGDState(ctx.comm.group, matrix_approximation_rank=1, start_powerSGD_iter=2)
+        self._ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+    def step(self, batch):
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self._ddp, batch)
+        self.update()
+        return loss
+
+    def close(self):
+        self._ddp = None
+'''
+
+
 @pytest.fixture(scope="module")
-def session(mark):
-    with Session(world_size=2, timeout_s=60) as session:
+def session(mark, tmp_path_factory):
+    hooked = tmp_path_factory.mktemp("plugins") / "hooked_power_sgd.py"
+    hooked.write_text(HOOKED, encoding="utf-8")
+    with Session(world_size=2, timeout_s=60, plugins=[hooked]) as session:
         yield session
 
 
@@ -125,6 +165,15 @@ def test_every_round_of_powersgd_appears_and_compression_is_apart(session, folde
         assert names(document)["gloo:all_reduce"] == 9
         assert one.parts["compression"] > 0
         assert (one.candidates, one.recognised) == (9, 9)
+
+
+def test_every_round_of_torchs_own_powersgd_hook_appears_too(session, folder):
+    found, documents = traced(session, folder, "hooked_power_sgd")
+    for one, document in zip(found.found.ranks, documents, strict=True):
+        # What stays uncompressed, P and Q, in each of three steps.
+        assert names(document)["gloo:all_reduce"] == 9
+        assert len(document["parbench"]["collectives"]) == 9
+        assert one.recognised == one.candidates
 
 
 def test_a_ring_of_sockets_is_seen_too(session, folder):
