@@ -8,6 +8,7 @@ from parbench.comparable import differs
 from parbench.compare import compare_paths, compare_strategies
 from parbench.errors import CheckFailed, UsageError
 from parbench.observed import Traffic
+from parbench.observed_trace import Keeping, RankTraced, Traced
 from parbench.record import Agreement, Metric, Warned
 
 SLOW, FAST = [0.02, 0.0203, 0.0199, 0.0201, 0.0202], [0.01, 0.0102, 0.0099, 0.01, 0.0101]
@@ -211,6 +212,31 @@ def test_parts_of_the_breakdown_explain_first():
     )
     (cell,) = paths(old, new).cells
     assert cell.because == ("of +10 ms a traced step: exposed_comm/all_reduce/dp +8.5 ms (85%), forward +1.5 ms (15%)",)
+
+
+def test_who_others_wait_for_in_traced_steps_explains_waiting():
+    def trace(delayed_s):
+        keeping = (
+            Keeping(rank=1, collectives=10, last=9, delayed_s=delayed_s),
+            Keeping(rank=0, collectives=10, last=1),
+        )
+        return Traced(
+            steps=2, ranks=(RankTraced(rank=0, step_s=0.02), RankTraced(rank=1, step_s=0.02)), keeping=keeping
+        )
+
+    parts = {"forward": 0.004, "wait": 0.001}
+    old, new = (
+        [msgspec.structs.replace(r, breakdown=b, traced=trace(delayed_s)) for r in launches(seconds)]
+        for seconds, b, delayed_s in ((FAST, parts, 0.001), (SLOW, parts | {"wait": 0.011}, 0.02))
+    )
+    (cell,) = paths(old, new).cells
+    assert cell.because[:2] == (
+        "of +10 ms a traced step: wait +10 ms (100%)",
+        "in traced steps rank 1 comes last to 90% of the collectives and lets the others wait 10 ms a step: "
+        "what they call wait is time that it needs",
+    )
+    (cell,) = paths(new, old).cells
+    assert not any("comes last" in sentence for sentence in cell.because)
 
 
 def test_bytes_and_new_warnings_explain_too():
