@@ -22,12 +22,12 @@ from parbench.tracing.chromefile import Document, Event, load, parsed
 from parbench.tracing.clocks import Aligned
 from parbench.tracing.counters import bytes_sent, memory
 from parbench.tracing.format import problems, wrong
-from parbench.tracing.header import Header, header
+from parbench.tracing.header import MERGED, Header, header
 from parbench.tracing.names import kind_of
 from parbench.tracing.sides import arrows, slices
 from parbench.tracing.spans import RankTrace
 
-SCHEMA = Schema(name="parbench.trace.merged", major=1, minor=0)
+SCHEMA = Schema(name=MERGED, major=1, minor=0)
 # Unpacked; viewers in a browser take no more, and some take less.
 MOST_BYTES = 500 * 2**20
 # A rank's collectives come first; the rest follows in the order of the profiler.
