@@ -16,6 +16,7 @@ from parbench.tracing.spans import Collective, RankTrace
 
 # A key names one collective of all ranks: its group, what it is, the step, and the how many-th of those it is.
 Key = tuple[str, str, int, int]
+Matches = Mapping[Key, Sequence["Side"]]
 _PAIRS = frozenset({"send", "recv"})
 
 
@@ -65,14 +66,12 @@ def expected(sides: Sequence[Side], world_size: int) -> int:
     return len(one.members) or (world_size if one.group is None or one.axis == "world" else len(sides))
 
 
-def arrivals(matches: Mapping[Key, Sequence[Side]], world_size: int) -> dict[Key, int]:
-    """Return when the last member of each collective was ready for it; only those of which all sides were seen."""
-    found = {}
-    for key, sides in matches.items():
-        times = [side.arrived_ns for side in sides]
-        if len(sides) >= expected(sides, world_size) and None not in times:
-            found[key] = max(time for time in times if time is not None)
-    return found
+def arrival(sides: Sequence[Side], world_size: int) -> int | None:
+    """Return when the last member of a collective was ready for it; None where not all sides were seen."""
+    times = [side.arrived_ns for side in sides]
+    if len(sides) < expected(sides, world_size) or None in times:
+        return None
+    return max(time for time in times if time is not None)
 
 
 def delivered(one: Collective, sides: Sequence[Side]) -> Collective:
