@@ -12,6 +12,7 @@ from parbench.tracing.spans import RankTrace
 
 # Above this share of a step the rules have missed something worth knowing.
 _UNATTRIBUTED = 0.1
+_MOST_NAMED = 8
 # Collectives within a machine take less.
 _UNCERTAIN_NS = 1_000_000
 
@@ -117,10 +118,14 @@ def _notes(ranks: Sequence[OfRank], world_size: int, uncertainty_ns: int | None)
     if missing > 0:
         yield f"{missing} of {world_size} ranks have no trace here: waiting for them cannot be told from communication"
     if uncertainty_ns is not None and uncertainty_ns > _UNCERTAIN_NS:
-        yield f"clocks of ranks are uncertain by {uncertainty_ns / 1e6:.3g} ms: waiting and transfers below mean nothing"
+        yield f"clocks are uncertain by {uncertainty_ns / 1e6:.3g} ms: waiting and transfers shorter than that mean nothing"
     loose = [one.rank for one in ranks if one.step_s and (one.unattributed_s or 0.0) > _UNATTRIBUTED * one.step_s]
     if loose:
-        yield f"more than {_UNATTRIBUTED:.0%} of a step is not attributed on ranks {', '.join(map(str, loose))}"
+        yield f"more than {_UNATTRIBUTED:.0%} of a step is not attributed on {_named(loose)}"
     for sentence in dict.fromkeys(note for one in ranks for note in one.notes):
-        who = [str(one.rank) for one in ranks if sentence in one.notes]
-        yield f"rank {', '.join(who)}: {sentence}"
+        yield f"{_named([one.rank for one in ranks if sentence in one.notes])}: {sentence}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
+    return f"rank{'s' if ranks[1:] else ''} {', '.join(map(str, ranks[:_MOST_NAMED]))}{more}"
