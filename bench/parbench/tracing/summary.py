@@ -118,7 +118,7 @@ def _notes(ranks: Sequence[OfRank], world_size: int, uncertainty_ns: int | None)
     if missing > 0:
         yield f"{missing} of {world_size} ranks have no trace here: waiting for them cannot be told from communication"
     if uncertainty_ns is not None and uncertainty_ns > _UNCERTAIN_NS:
-        yield f"clocks are uncertain by {uncertainty_ns / 1e6:.3g} ms: waiting and transfers shorter than that mean nothing"
+        yield f"clocks are uncertain by {uncertainty_ns / 1e6:.3g} ms: shorter waiting and transfers mean nothing"
     loose = [one.rank for one in ranks if one.step_s and (one.unattributed_s or 0.0) > _UNATTRIBUTED * one.step_s]
     if loose:
         yield f"more than {_UNATTRIBUTED:.0%} of a step is not attributed on {_named(loose)}"
