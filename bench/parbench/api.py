@@ -20,6 +20,7 @@ from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
+from parbench.compact import Compact, LowRank, Sparse
 from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
@@ -42,6 +43,7 @@ __all__ = [
     "Collective",
     "Comm",
     "CommThread",
+    "Compact",
     "Compressor",
     "Finish",
     "GatherCompressor",
@@ -49,6 +51,7 @@ __all__ = [
     "Holding",
     "InFlight",
     "Job",
+    "LowRank",
     "Mark",
     "MeanCompressor",
     "Memory",
@@ -66,6 +69,7 @@ __all__ = [
     "Series",
     "Shape",
     "SocketRing",
+    "Sparse",
     "Stopwatch",
     "Strategy",
     "Textbook",

@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
-from torch import Tensor
-
-from parbench.api import Channel, Collective, Comm, Compressor, InFlight, Reduced, Stopwatch
+from parbench.api import Channel, Collective, Comm, Compact, Compressor, InFlight, Reduced, Stopwatch
 from parbench_strategies.replicated._feedback import Feedback
 from parbench_strategies.replicated._layout import Lane, Layout
 from parbench_strategies.replicated._screening import Screen
@@ -47,6 +45,7 @@ class Exchanger:
         self._momentum = momentum
         self._channel = Channel(comm, collective, stopwatch)
         self._screen = Screen(compressor.clip, comm.world_size)
+        self._whole = compressor.per == "group"
         self._feedback: Feedback | None = None
         self._lanes: Sequence[Lane] = ()
         self._on_their_way: deque[InFlight] = deque()
@@ -68,9 +67,9 @@ class Exchanger:
         lane = self._lanes[number]
         with self._stopwatch.spends("encode"):
             self._screen.apply(lane)
-            if self._feedback is not None:
-                self._feedback.add(number, lane.flat)
-            grads, keys = self._given(lane)
+            given = lane if self._feedback is None else self._feedback.add(number, lane.flat)
+            keys = [lane.key] if self._whole else [part.key for part in lane.parts]
+            grads = given.given(whole=self._whole)
             self._to_decode.append((number, self._compressor.start(grads, keys, self._channel)))
         if len(self._to_decode) > 1:
             self._decode()
@@ -91,18 +90,15 @@ class Exchanger:
         """Close the collective."""
         self._collective.close()
 
-    def _given(self, lane: Lane) -> tuple[list[Tensor], list[str]]:
-        if self._compressor.per == "group":
-            return [lane.flat], [lane.key]
-        return [part.shaped for part in lane.parts], [part.key for part in lane.parts]
-
     def _decode(self) -> None:
         number, finish = self._to_decode.popleft()
         lane = self._lanes[number]
         with self._stopwatch.spends("decode"):
             reduced = finish()
-            grads, _ = self._given(lane)
             if self._feedback is not None:
-                self._feedback.keep(number, grads, [one.contribution() for one in reduced])
-            for grad, one in zip(grads, reduced, strict=True):
-                grad.copy_(one.average)
+                self._feedback.keep(number, reduced, whole=self._whole)
+            for grad, one in zip(lane.given(whole=self._whole), reduced, strict=True):
+                if isinstance(one.average, Compact):
+                    one.average.write_to(grad)
+                else:
+                    grad.copy_(one.average)

@@ -63,6 +63,10 @@ class Lane:
         """The group's name."""
         return f"{self.parts[0].key} to {self.parts[-1].key}"
 
+    def given(self, *, whole: bool) -> list[Tensor]:
+        """Return what a compressor is given: the parts in their shapes, or all of it as one."""
+        return [self.flat] if whole else [part.shaped for part in self.parts]
+
 
 @final
 class Layout:
