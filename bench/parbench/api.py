@@ -17,7 +17,7 @@ from parbench.backward import backward
 from parbench.channel import Channel, carriage
 from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
 from parbench.collective import Collective, InFlight
-from parbench.collective_rounds import Message, PeerCollective, Round, bounds
+from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
 from parbench.compact import Compact, LowRank, Sparse
@@ -83,6 +83,7 @@ __all__ = [
     "bounds",
     "bytes_of",
     "carriage",
+    "carry_out",
     "checked_order",
     "checked_plan",
     "data_parallel",
