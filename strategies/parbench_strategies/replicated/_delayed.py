@@ -6,6 +6,7 @@ delay 1   step t     forward, backward ─ gradients of t leave ─ wait for tho
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import final
 
@@ -31,14 +32,15 @@ class Delayed(ModelTrainer):
         super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
         self._averaging = averaging
         self._delay, self._warmup = delay, warmup
-        self._steps = self._late = 0  # `_late`: steps whose gradients have not been used
-        self._own: list[list[Tensor | None]] = []  # what one rank alone keeps
+        self._steps = 0
+        # Of each step whose gradients have not been used: these, or None where the engine has them.
+        self._late: deque[list[Tensor | None] | None] = deque()
 
     def step(self, batch: Batch) -> Tensor:
         self.zero_grad()
         loss = self._averaging.backward(batch)
         self._steps += 1
-        if self._delay and self._steps > self._warmup and self._settled():
+        if self._steps > self._warmup and self._delay:
             self._leave()
         else:
             self._finish()
@@ -58,24 +60,22 @@ class Delayed(ModelTrainer):
     def close(self) -> None:
         self._averaging.close()
 
-    def _settled(self) -> bool:
-        engine = self._averaging.engine
-        return engine is None or engine.settled
-
     def _leave(self) -> None:
+        """Let this step's gradients go, and update with those that are due."""
         engine = self._averaging.engine
-        if engine is None:
-            self._own.append([p.grad for p in self.job.model.parameters()])
-        else:
+        if engine is not None and engine.settled:
             engine.leave()
-        self._late += 1
-        if self._late <= self._delay:
-            return
-        self._late -= 1
-        if engine is None:
-            for parameter, grad in zip(self.job.model.parameters(), self._own.pop(0), strict=True):
-                parameter.grad = grad
+            self._late.append(None)
         else:
+            self._finish()
+            self._late.append([None if p.grad is None else p.grad.clone() for p in self.job.model.parameters()])
+        if len(self._late) <= self._delay:
+            return
+        due = self._late.popleft()
+        if due is not None:
+            for parameter, grad in zip(self.job.model.parameters(), due, strict=True):
+                parameter.grad = grad
+        elif engine is not None:
             engine.land_step(ago=self._delay)
         self.update()
 

@@ -6,7 +6,7 @@ step t+1   land, update, forward layer 1 | land, update, forward layer 2 | ... |
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import torch
@@ -42,7 +42,7 @@ class LayerUpdates:
             if parameter.requires_grad:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(self._check))  # type: ignore[no-untyped-call]
         for module in job.model.modules():
-            own = [p for p in module.parameters(recurse=False) if id(p) in names]
+            own = [p for p in _own(module) if id(p) in names]
             new = {names[id(p)]: p for p in own if id(p) not in self._group_of}
             if new:
                 self._group_of |= dict.fromkeys(map(id, new.values()), len(self._named))
@@ -88,3 +88,13 @@ class LayerUpdates:
             self.optimizers[group].step()
             for parameter in named.values():
                 parameter.grad = None
+
+
+def _own(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the parameters that a module's own forward may use: lists and dictionaries of them have none."""
+    if isinstance(module, nn.ParameterList | nn.ParameterDict):
+        return
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if isinstance(child, nn.ParameterList | nn.ParameterDict):
+            yield from child.parameters()
