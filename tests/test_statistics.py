@@ -160,7 +160,7 @@ def test_speed_of_a_running_median(benchmark: Callable[..., object]) -> None:
 
 
 def test_hundreds_of_launches_have_the_interval_that_scipy_gives_of_launches_taken_whole() -> None:
-    """Four samples of each launch are nearly alike, so that an interval of 2,400 separate samples would be half as wide."""
+    """Samples of one launch are nearly alike: an interval of 2,400 separate samples would be half as wide."""
     drawn = np.random.default_rng(5)
     launches = [list(1 + 0.1 * effect + 0.001 * drawn.standard_normal(4)) for effect in drawn.standard_normal(600)]
     found = median_interval(launches)
