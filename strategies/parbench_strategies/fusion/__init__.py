@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from parbench_strategies.fusion.bayesian import Bayesian
     from parbench_strategies.fusion.buckets import Buckets
     from parbench_strategies.fusion.lazy import Lazy
     from parbench_strategies.fusion.merged import Merged
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from parbench_strategies.fusion.searched import Searched
     from parbench_strategies.fusion.slices import Slices
 
-__all__ = ["Buckets", "Lazy", "Merged", "MgWfbp", "PerTensor", "Searched", "Slices"]
+__all__ = ["Bayesian", "Buckets", "Lazy", "Merged", "MgWfbp", "PerTensor", "Searched", "Slices"]
 
 _HOMES: Final = {
+    "bayesian": ("Bayesian",),
     "buckets": ("Buckets",),
     "lazy": ("Lazy",),
     "merged": ("Merged",),

@@ -31,7 +31,7 @@ class Word:
         self.name = f"replicated/{int(comm.broadcast(drawn))}"
         self._store = group.get_group_store()
         self._leads, self._world_size = comm.rank == 0, comm.world_size
-        self._said = self._forgotten = 0
+        self._said = self._before = self._forgotten = 0
 
     def share(self, text: str) -> str:
         """Return what rank 0 says; only its `text` matters.
@@ -49,11 +49,11 @@ class Word:
         return text
 
     def forget(self) -> None:
-        """Remove what was said before an exchange in which all ranks took part: they have read it."""
+        """Count a step, and remove what was said before the last one: every rank has gone on since, and has read it."""
         if self._leads:
-            for key in range(self._forgotten, self._said):
+            for key in range(self._forgotten, self._before):
                 self._store.delete_key(f"{self.name}/{key}")
-        self._forgotten = self._said
+        self._forgotten, self._before = self._before, self._said
 
     def close(self) -> None:
         """Remove what was said from the store, once every rank has come here."""

@@ -31,13 +31,11 @@ class ByLayer(ModelTrainer):
 
     def step(self, batch: Batch) -> Tensor:
         loss = self._averaging.backward(batch)
-        if self._engine.settled:
-            self._engine.leave()
-            self._updates.expect()
-        else:
-            self._engine.finish()
-            self.update()
-            self.zero_grad()
+        self._engine.leave()
+        self._updates.expect()
+        if self._engine.planned_anew():
+            self._updates.make_all()
+            self._engine.lay_out()
         return loss
 
     def drain(self) -> None:

@@ -134,16 +134,25 @@ class Engine:
             else:
                 self._exchanger.finish()
             self._copy_back(self._scattered)
-        if not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s):
-            self._lay_out()
-            self._stopwatch.reset()
+        if self.planned_anew():
+            self.lay_out()
 
     # ---- steps whose gradients are waited for later
 
     @property
     def settled(self) -> bool:
-        """Whether the plan stays as it is; until then every step must be finished."""
+        """Whether the plan stays as it is."""
         return self._planner.settled
+
+    def planned_anew(self) -> bool:
+        """Plan by what this step took, and return whether the next has another plan: then `lay_out`."""
+        return not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s)
+
+    def lay_out(self) -> None:
+        """Make pools for the present plan; nothing may be on its way."""
+        self._left.clear()
+        self._lay_out()
+        self._stopwatch.reset()
 
     def leave(self) -> None:
         """End a step's backward: every gradient is on its way, or will be without anything being done.

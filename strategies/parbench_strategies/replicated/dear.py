@@ -10,7 +10,7 @@ from typing import final
 
 from parbench.api import Collective, Paper
 from parbench_strategies.collective import ReduceScatterAllGather
-from parbench_strategies.fusion import Buckets
+from parbench_strategies.fusion import Bayesian, Buckets
 from parbench_strategies.replicated._point import Point
 
 
@@ -20,6 +20,7 @@ class DeAR(Point):
 
     Args:
         mb: size of a bucket in MiB.
+        search: whether to search that size in the first steps, by `fusion=bayesian`, which begins with 25.
         collective: one that has halves (gloo's own reduce-scatter moves as many bytes as an all-reduce and is none).
     """
 
@@ -31,6 +32,7 @@ class DeAR(Point):
     def __init__(
         self,
         mb: float = 25.0,
+        search: bool = False,
         collective: Collective = ReduceScatterAllGather(),  # noqa: B008 - it has no state
     ) -> None:
-        super().__init__(Buckets(mb), collective=collective, halves=True, use="by layer")
+        super().__init__(Bayesian() if search else Buckets(mb), collective=collective, halves=True, use="by layer")
