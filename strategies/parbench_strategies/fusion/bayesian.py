@@ -5,7 +5,7 @@
     link      ..................+++000123333455
 
 It begins with buckets of 25 MB, as above. DeAR's search (section 5) models the step time over the size by a Gaussian
-process and tries the size of which it expects most improvement. All steps are steps of training: they count as any other.
+process and tries the size of which it expects most improvement. All these steps are training: they count as any other.
 """
 
 from __future__ import annotations
