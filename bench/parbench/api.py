@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from parbench.annotations import annotated
 from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
@@ -78,6 +79,7 @@ __all__ = [
     "Workload",
     "all_reduce_bytes",
     "all_reduced",
+    "annotated",
     "awaited",
     "backward",
     "bounds",
@@ -127,6 +129,14 @@ class Strategy(abc.ABC):
     def period(self) -> int:
         """Steps after which the pattern of work repeats."""
         return 1
+
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Return the mesh that its ranks form: axis -> ranks along it, outermost first, neighbours along the last.
+
+        What a rank sends is then told apart by the axis along which its peers lie; unless a strategy says otherwise,
+        ranks share out the samples along one axis, "dp".
+        """
+        return {"dp": world_size}
 
     def impossible(self, job: Job, world_size: int) -> str | None:
         """Return a sentence saying why this job can never run on so many ranks, or None; asked before any rank starts.

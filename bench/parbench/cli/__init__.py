@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline`, `history` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline`, `history`, `trace` and `doctor`.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -26,6 +26,8 @@ from parbench.cli.network import network
 from parbench.cli.run import EXAMPLES, run
 from parbench.cli.show import EXAMPLES as SHOWN
 from parbench.cli.show import show
+from parbench.cli.trace import EXAMPLES as TRACED
+from parbench.cli.trace import trace
 from parbench.errors import ParbenchError
 
 app = typer.Typer(
@@ -48,6 +50,7 @@ app.command("history")(history)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")
+app.command("trace", epilog=TRACED)(trace)
 
 
 def _print_version(asked: bool) -> None:
