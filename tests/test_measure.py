@@ -1,6 +1,7 @@
 """One launch: what it does in which order, and what is left to do when one of its cases breaks it."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -12,12 +13,14 @@ from parbench.errors import MissingError
 from parbench.facts import Inspected
 from parbench.grouping import grouped
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
-from parbench.launch.messages import Judged, StepsDone
+from parbench.launch.messages import Judged, StepsDone, TraceDone
 from parbench.measure import Launch
 from parbench.pace import round_steps, steady, warm_up_steps, whole_periods
 from parbench.record import Agreement, Failure
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
+
+NOWHERE = Path("nothing-is-written-here")
 
 
 def case(strategy, *, cell=0, repeat=0, **changes):
@@ -104,6 +107,10 @@ class FakeVariant:
         self.session.note("inspect", self.strategy)
         return (Inspected(sent={"all_reduce": 8.0}), Inspected(sent={"all_reduce": 9.0}))
 
+    def trace(self, steps, folder, *, execution=False):
+        self.session.note("trace", self.strategy)
+        return (TraceDone(reason="a fake has no profiler"),)
+
 
 def lost(kind="exception"):
     return RankLost(Failure(rank=1, step=3, kind=kind, message="boom"), 2, {"log/rank1.log": "/r1"})
@@ -116,7 +123,7 @@ def stuck():
 def launch(session, *cases):
     measured = [Measured(case=one) for one in cases]
     phases = []
-    again = Launch(lambda: session, measured, lambda m, p: phases.append(p), lambda m: None).run()
+    again = Launch(lambda: session, measured, lambda m, p: phases.append(p), lambda m: None, NOWHERE).run()
     return measured, again, phases
 
 
@@ -128,7 +135,9 @@ def test_parity_then_a_common_warm_up_then_rounds_and_held_out_data_once_enough_
     kinds = [what for what, _ in session.log]
     # Ten steps are asked for, two warm up: each is judged after its second round of five, when it has trained twelve.
     assert kinds == ["add"] * 2 + ["parity"] * 2 + ["round"] * 4 + ["round", "held_out"] * 2 + ["inspect"] * 2 + [
-        "close"
+        "trace",
+        "trace",
+        "close",
     ]
     assert [who for what, who in session.log if what == "round"][:2] == ["a", "b"]
     for m in measured:
@@ -166,7 +175,9 @@ def test_who_breaks_a_launch_ends_and_the_others_are_taken_up_again(error, statu
 
 def test_who_runs_out_of_memory_beside_others_gets_a_launch_of_its_own():
     measured = [Measured(case=case(name)) for name in ("a", "b")]
-    together = Launch(lambda: FakeSession({("round", "b"): lost("oom")}), measured, lambda m, p: None, lambda m: None)
+    together = Launch(
+        lambda: FakeSession({("round", "b"): lost("oom")}), measured, lambda m, p: None, lambda m: None, NOWHERE
+    )
     assert together.run() == measured
     assert together.too_large
     (one,), again, _ = launch(FakeSession({("round", "b"): lost("oom")}), case("b"))
@@ -179,7 +190,7 @@ def test_ranks_that_never_came_up_end_every_case_with_their_logs():
         raise lost()
 
     measured = [Measured(case=case("a")), Measured(case=case("b"))]
-    assert Launch(never, measured, lambda m, p: None, lambda m: None).run() == []
+    assert Launch(never, measured, lambda m, p: None, lambda m: None, NOWHERE).run() == []
     assert [m.status for m in measured] == ["failed", "failed"]
     assert measured[0].logs == {"log/rank1.log": "/r1"}
 
@@ -189,7 +200,7 @@ def test_what_is_missing_at_the_start_of_a_launch_ends_its_cases_and_not_the_swe
         raise MissingError("the kernel has no tbf; load sch_tbf")
 
     measured = [Measured(case=case("a")), Measured(case=case("b"))]
-    assert Launch(gone, measured, lambda m, p: None, lambda m: None).run() == []
+    assert Launch(gone, measured, lambda m, p: None, lambda m: None, NOWHERE).run() == []
     assert {(m.status, m.exit_code, m.reason) for m in measured} == {
         ("unsupported", 3, "the kernel has no tbf; load sch_tbf")
     }
@@ -207,7 +218,7 @@ def test_a_stop_marks_what_was_not_finished_and_is_passed_on():
     session = FakeSession({("held_out", "a"): Stopped(130)})
     measured = [Measured(case=case("a")), Measured(case=case("b"))]
     with pytest.raises(Stopped):
-        Launch(lambda: session, measured, lambda m, p: None, lambda m: None).run()
+        Launch(lambda: session, measured, lambda m, p: None, lambda m: None, NOWHERE).run()
     assert session.killed
     assert [(m.status, m.exit_code) for m in measured] == [("interrupted", 130)] * 2
     assert "10 of 10 steps" in measured[0].reason

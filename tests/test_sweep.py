@@ -45,7 +45,7 @@ def test_what_a_sweep_leaves_behind(tmp_path):
 def test_the_document_is_what_the_design_says(tmp_path):
     outcome = sweep([spec("ddp")], tmp_path)
     document = json.loads(outcome.document)
-    assert document["schema"] == {"name": "parbench.runs", "major": 1, "minor": 2}
+    assert document["schema"] == {"name": "parbench.runs", "major": 1, "minor": 3}
     (run,) = document["runs"]
     wanted = ("id", "status", "reason", "spec", "environment", "metrics", "agreement", "breakdown", "warnings")
     assert set(wanted) <= run.keys()

@@ -12,14 +12,16 @@ from typing import ClassVar, Literal
 
 import torch
 
+from parbench.annotations import annotated
 from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
 from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
 from parbench.collective import Collective, InFlight
-from parbench.collective_rounds import Message, PeerCollective, Round, bounds
+from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
+from parbench.compact import Compact, LowRank, Sparse
 from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
@@ -42,6 +44,7 @@ __all__ = [
     "Collective",
     "Comm",
     "CommThread",
+    "Compact",
     "Compressor",
     "Finish",
     "GatherCompressor",
@@ -49,6 +52,7 @@ __all__ = [
     "Holding",
     "InFlight",
     "Job",
+    "LowRank",
     "Mark",
     "MeanCompressor",
     "Memory",
@@ -66,6 +70,7 @@ __all__ = [
     "Series",
     "Shape",
     "SocketRing",
+    "Sparse",
     "Stopwatch",
     "Strategy",
     "Textbook",
@@ -74,11 +79,13 @@ __all__ = [
     "Workload",
     "all_reduce_bytes",
     "all_reduced",
+    "annotated",
     "awaited",
     "backward",
     "bounds",
     "bytes_of",
     "carriage",
+    "carry_out",
     "checked_order",
     "checked_plan",
     "data_parallel",
@@ -122,6 +129,14 @@ class Strategy(abc.ABC):
     def period(self) -> int:
         """Steps after which the pattern of work repeats."""
         return 1
+
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Return the mesh that its ranks form: axis -> ranks along it, outermost first, neighbours along the last.
+
+        What a rank sends is then told apart by the axis along which its peers lie; unless a strategy says otherwise,
+        ranks share out the samples along one axis, "dp".
+        """
+        return {"dp": world_size}
 
     def impossible(self, job: Job, world_size: int) -> str | None:
         """Return a sentence saying why this job can never run on so many ranks, or None; asked before any rank starts.

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from parbench.annotations import annotated
 from parbench.context import RankContext
 from parbench.job import Batch, Job
 
@@ -41,9 +42,11 @@ def backward(
     for k, part in enumerate(share.micro(ctx.accumulate)):
         held = hold() if hold is not None and k < ctx.accumulate - 1 else nullcontext()
         with held:
-            with ctx.autocast():
-                outputs = model(part.inputs)
-            loss = job.loss(outputs.float(), part) * scale
-            loss.backward()  # type: ignore[no-untyped-call]
+            with annotated("forward"):
+                with ctx.autocast():
+                    outputs = model(part.inputs)
+                loss = job.loss(outputs.float(), part) * scale
+            with annotated("backward"):
+                loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     return total

@@ -155,7 +155,8 @@ class Campaign:
         while pending:
             started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             with tempfile.TemporaryDirectory(prefix="parbench-", ignore_cleanup_errors=True) as logs:
-                launch = Launch(partial(self._open, pending, Path(logs)), pending, self._on_phase, self._on_round)
+                opened = partial(self._open, pending, Path(logs))
+                launch = Launch(opened, pending, self._on_phase, self._on_round, Path(logs))
                 try:
                     again = launch.run()
                     self._weigh([m for m in pending if m.status == "complete" and not any(m is one for one in again)])
@@ -242,8 +243,8 @@ class Campaign:
 
     def _store(self, m: Measured, record: RunRecord) -> Path | None:
         try:
-            files = {name: Path(path) for name, path in m.logs.items()}
-            return Store(self._out).write(record, steps=steps_of(m), files=files)
+            files = {name: Path(path) for name, path in (*m.logs.items(), *m.trace_files.items())}
+            return Store(self._out).write(record, steps=steps_of(m), files=files, traffic=m.traffic)
         except StoreError as error:
             self._store_errors.append(str(error))
             self._codes.append(error.exit_code)

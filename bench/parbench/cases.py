@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from parbench.columns import Column
 from parbench.facts import Inspected
 from parbench.launch.messages import Judged
 from parbench.network.probe_link import LinkReport
 from parbench.observed import Power, Weighed
+from parbench.observed_trace import Traced
 from parbench.record import Agreement, Agrees, Chosen, Failure, Status, WarmUp
 from parbench.session import RoundSamples
 from parbench.spec import RunSpec
@@ -70,6 +72,9 @@ class Measured:
     inspected: tuple[Inspected, ...] = ()
     power: Power | None = None
     weighed: tuple[Weighed, ...] = ()
+    traced: Traced | None = None
+    trace_files: Mapping[str, str] = field(default_factory=dict)
+    traffic: Mapping[str, Column] = field(default_factory=dict)
     neighbour_cores: float | None = None
     weigh_reason: str | None = None
     shards: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from parbench.annotations import annotated
 from parbench.groups import Groups
 
 # torch 2.13 renamed both; the old names warn there, the new ones do not exist in 2.11.
@@ -29,7 +30,8 @@ class Handle:
     def wait(self) -> Tensor:
         """Block until the exchange is complete and return the tensor it filled."""
         if self.work is not None:
-            self.work.wait()
+            with annotated("wait"):
+                self.work.wait()
         if self.divide_by != 1:
             self.tensor.div_(self.divide_by)
         return self.tensor

@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from parbench.annotations import annotated
+
 # A place in a thread's stream of work on an accelerator. On a CPU work is done when its call returns: None.
 Mark = torch.cuda.Event | None
 
@@ -48,7 +50,8 @@ class Ticket:
         Raises:
             BaseException: whatever the job raised, or a job before it, after which none is issued.
         """
-        self._ended.wait()
+        with annotated("wait"):
+            self._ended.wait()
         if self._error is not None:
             raise self._error
         if self._after is not None:

@@ -35,6 +35,7 @@ class Counted:
         group_size: ranks that take part.
         group: the group's name.
         dtype: of the buffer; None where there is none on this rank.
+        peer: the other rank of a send or recv, counted in the group; None for others, and where any will do.
     """
 
     op: str
@@ -43,6 +44,7 @@ class Counted:
     group_size: int
     group: str
     dtype: torch.dtype | None
+    peer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
 }
 # Bookkeeping around collectives, which moves nothing.
 _SILENT: Final = ("wait_tensor", "_wrap_tensor_autograd", "wait_tensors")
+# Where a message says who the other rank is.
+_PEER: Final[Mapping[str, int]] = {"c10d::send": 2, "c10d::recv_": 2}
 # Where a rooted operator says who its root is, counted from the arguments' start.
 _ROOT: Final[Mapping[str, int]] = {
     "c10d::broadcast_": 2,
@@ -193,6 +197,7 @@ class ByteCounter(TorchDispatchMode):
         root = source == group.rank()
         place = (group.rank() - source) % group.size() if isinstance(source, int) else group.rank()
         size = sum(t.numel() * t.element_size() for t in tensors)
+        peer = args[_PEER[name]] if name in _PEER else None
         logical = rule.factor(group.size(), root) * size
         self.seen.append(
             Counted(
@@ -202,8 +207,15 @@ class ByteCounter(TorchDispatchMode):
                 group_size=group.size(),
                 group=group.group_name,
                 dtype=tensors[0].dtype if tensors and rule.op != "barrier" else None,
+                peer=peer if isinstance(peer, int) else None,
             )
         )
+
+
+def op_of(name: str) -> str | None:
+    """Return the collective that a dispatcher operator such as "c10d::allreduce_" is, None if it is none."""
+    rule = _RULES.get(name)
+    return None if rule is None else rule.op
 
 
 def tell(counted: Counted) -> None:

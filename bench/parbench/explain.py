@@ -26,7 +26,14 @@ def because(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> list[str]:
     if not old or not new:
         return []
     parts = _by_parts(old, new)
-    found = [*parts, *_slow_rank(old, new), *_bytes(old, new), *_warnings(old, new), *_precision(old, new)]
+    found = [
+        *parts,
+        *_awaited(old, new),
+        *_slow_rank(old, new),
+        *_bytes(old, new),
+        *_warnings(old, new),
+        *_precision(old, new),
+    ]
     if not parts:
         found.append("these records have no breakdown of the step time by parts, which would say more")
     return found
@@ -51,6 +58,31 @@ def _breakdown(records: Sequence[RunRecord]) -> dict[str, float] | None:
     if not found:
         return None
     return {name: median(one.get(name, 0.0) for one in found) for name in dict.fromkeys(n for b in found for n in b)}
+
+
+def _awaited(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> list[str]:
+    """Return which rank the others wait for in the traced steps, where that is new."""
+    before, after = _delaying(old), _delaying(new)
+    if after is None or (before is not None and before[0] == after[0] and before[2] >= after[2] / 2):
+        return []
+    rank, share, delay_s = after
+    return [
+        f"in traced steps rank {rank} comes last to {share:.0%} of the collectives and lets the others wait "
+        f"{delay_s * 1e3:.3g} ms a step: what they call wait is time that it needs"
+    ]
+
+
+def _delaying(records: Sequence[RunRecord]) -> tuple[int, float, float] | None:
+    """Return the rank that delays the others most, how often it is last, and by how many seconds of a step."""
+    traced = records[-1].traced
+    if traced is None or not traced.keeping or not traced.steps:
+        return None
+    worst = traced.keeping[0]
+    step_s = max(one.step_s for one in traced.ranks)
+    delay_s = worst.delayed_s / traced.steps
+    if not worst.collectives or worst.last < _OFTEN * worst.collectives or delay_s < _SHARE * step_s:
+        return None
+    return worst.rank, worst.last / worst.collectives, delay_s
 
 
 def _slow_rank(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> list[str]:

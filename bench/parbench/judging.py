@@ -17,8 +17,13 @@ from parbench.verdict import COUNTED, MARGIN, Verdict, drifted, verdict, word
 # Of fewer launches in turns, signs of pairs have no chance small enough to be corrected; ranks of all do.
 _TURNS_IN_PAIRS = 9
 # Follow from metrics that are judged: the same samples multiplied by a constant, and what a peak leaves when everything
-# known is taken off, which is small and mostly noise (it differed by 30 % between unchanged runs).
-DERIVED = frozenset({"tokens_per_s", "samples_per_s_per_device", "memory_other_bytes"})
+# known is taken off, which is small and mostly noise (it differed by 30 % between unchanged runs). What a few steps
+# under a profiler show explains a change, and is none.
+_TRACED = (
+    *("traced_step_time_s", "traced_over_timed", "exposed_comm_fraction"),
+    *("overlap_fraction", "bubble_fraction", "bus_bandwidth_bytes_per_s"),
+)
+DERIVED = frozenset({"tokens_per_s", "samples_per_s_per_device", "memory_other_bytes", *_TRACED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from parbench.annotations import annotated
 from parbench.api import Batch, Probe, RankContext, Trainer
 from parbench.clock import Clock
 from parbench.faults import Fault, strike
@@ -66,21 +67,24 @@ def run_steps(
     began_s = time.perf_counter()
     for step in range(first, first + count):
         progress.step = step
-        injected = fault(step)
-        if injected is not None:
-            strike(injected)
-        started_s = time.perf_counter()
-        batch = batch_of(step)
-        loss = trainer.step(batch)
-        if injected is not None:
-            loss = _disturb(injected, loss, time.perf_counter() - started_s)
-        losses.append(loss)
-        samples.append(batch.samples)
-        positions += batch.targets.numel()
-        clock.mark()
-        for probe in probes:
-            probe.step()
-    trainer.drain()
+        with annotated("step"):
+            injected = fault(step)
+            if injected is not None:
+                strike(injected)
+            started_s = time.perf_counter()
+            with annotated("data"):
+                batch = batch_of(step)
+            loss = trainer.step(batch)
+            if injected is not None:
+                loss = _disturb(injected, loss, time.perf_counter() - started_s)
+            losses.append(loss)
+            samples.append(batch.samples)
+            positions += batch.targets.numel()
+            clock.mark()
+            for probe in probes:
+                probe.step()
+            if step == first + count - 1:
+                trainer.drain()  # in a trace the last step ends when all is done
     clock.mark()
     wall_s = clock.finish()
     *seconds, drain_s = clock.intervals()

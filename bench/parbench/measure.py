@@ -3,18 +3,21 @@
 warm-up   A B C | A B C | ...             the same number of steps for all: losses stay comparable
 rounds    B A C | C B A | A C B | ...     shuffled: what disturbs the machine meets every case alike
 judged    loss and held-out data           once all have trained the same number of steps
+aside     A | B | C                        energy, then what a step sends, then a trace: of each case by itself
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import final
 
 from parbench.cases import Measured
 from parbench.errors import MissingError, UsageError
 from parbench.launch.failure import RankLost, RanksStuck, Stopped
 from parbench.neighbours import Neighbours
+from parbench.observed_trace import Traced
 from parbench.pace import (
     MOST_WARM_UP_ROUNDS,
     MOST_WARM_UP_S,
@@ -27,6 +30,7 @@ from parbench.pace import (
 from parbench.powering import Meters, find_meters, measure_power
 from parbench.record import Status
 from parbench.session import RoundSamples, Session, Variant
+from parbench.traced import take
 
 Phase = Callable[[Measured, str], None]
 RoundDone = Callable[[Measured], None]
@@ -43,15 +47,22 @@ class Launch:
         cases: what to measure; all in the same ranks.
         on_phase: told when a case enters a phase.
         on_round: told after each measured round of a case.
+        folder: where ranks put traces.
     """
 
     def __init__(
-        self, open_session: Callable[[], Session], cases: Sequence[Measured], on_phase: Phase, on_round: RoundDone
+        self,
+        open_session: Callable[[], Session],
+        cases: Sequence[Measured],
+        on_phase: Phase,
+        on_round: RoundDone,
+        folder: Path,
     ) -> None:
         self._open = open_session
         self._cases = cases
         self._on_phase = on_phase
         self._on_round = on_round
+        self._folder = folder
         self._variants: dict[int, Variant] = {}
         self._current: Measured | None = None
         self._meters = Meters(reason="the run ended before power was read")
@@ -115,6 +126,7 @@ class Launch:
             m.neighbour_cores = cores
         self._aside(session, "energy", self._power)
         self._aside(session, "inspection", self._inspect)
+        self._aside(session, "trace", self._trace)
 
     def _build(self, session: Session, m: Measured) -> None:
         variant = session.add(m.case.spec, refuse=False)
@@ -171,6 +183,15 @@ class Launch:
 
     def _inspect(self, m: Measured) -> None:
         m.inspected = self._variant(m).inspect()
+
+    def _trace(self, m: Measured) -> None:
+        spec = m.case.spec
+        if not spec.trace_steps:
+            m.traced = Traced(reason="it was left out (--no-trace)")
+            return
+        folder = self._folder / f"trace{self._cases.index(m)}"
+        found = take(self._variant(m), spec.trace_steps, folder, execution=spec.execution_trace)
+        m.traced, m.trace_files, m.traffic = found.found, found.files, found.traffic
 
     def _aside(self, session: Session, name: str, do: Callable[[Measured], None]) -> None:
         """Look at every case once more, when all that is timed is done."""

@@ -17,6 +17,7 @@ from torch import nn
 from parbench import axes, parity
 from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
+from parbench.capture import Place, captured, count
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.computed import step_flops
@@ -50,6 +51,8 @@ from parbench.launch.messages import (
     Seat,
     Steps,
     StepsDone,
+    Trace,
+    TraceDone,
     Weigh,
     WeighDone,
 )
@@ -126,6 +129,8 @@ class Rank:
                 return self._steps(command)
             case Inspect():
                 return self._inspect(command)
+            case Trace():
+                return self._trace(command)
             case Weigh():
                 return self._weigh(command)
             case Locate():
@@ -279,11 +284,28 @@ class Rank:
         mine = readers(command.places).get(self._seat.rank, ())
         if mine:
             self._metering.start(mine)
-        done = self._steps(Steps(variant=command.variant, first=command.first, count=command.count))
-        if not isinstance(done, StepsDone):
-            raise TypeError(f"steps were answered by {type(done).__name__}")
+        done = self._stepped(Steps(variant=command.variant, first=command.first, count=command.count))
         readings = self._metering.stop(done.started_s, done.started_s + done.wall_s, command.count) if mine else ()
         return Metered(readings=readings, samples=sum(done.samples))
+
+    def _trace(self, command: Trace) -> Reply:
+        variant = self._variants[command.variant]
+        if variant.trainer is None or variant.job is None:
+            return TraceDone(member=False)
+        period, counts = variant.strategy.period, None
+        if variant.strategy.repeats == "bitwise":
+            with variant.randomness:
+                counts = count(variant.trainer, variant.job.batch, first=command.first, period=period)
+        steps = Steps(variant=command.variant, first=command.first + period, count=command.count)
+        mesh = variant.strategy.mesh(variant.spec.world_size)
+        place = Place(rank=self._seat.rank, mesh=mesh, device=self.device)
+        return captured(command, lambda: self._stepped(steps), counts, place)
+
+    def _stepped(self, command: Steps) -> StepsDone:
+        done = self._steps(command)
+        if not isinstance(done, StepsDone):
+            raise TypeError(f"steps were answered by {type(done).__name__}")
+        return done
 
     def _weigh(self, command: Weigh) -> Reply:
         variant = self._variants[command.variant]

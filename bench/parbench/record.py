@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 
 from parbench.observed import Flops, Held, MemoryUse, Power, Traffic
+from parbench.observed_trace import Traced
 from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 2
+SCHEMA_MINOR = 3
 
 Status = Literal["complete", "failed", "oom", "timeout", "unsupported", "interrupted"]
 Quality = Literal["measured", "estimated", "paced", "simulated", "suspect", "unavailable"]
@@ -208,6 +209,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         flops: what a step of the whole model computes; None where no step was inspected.
         memory: what every rank needed in a launch that held this variant alone; None where there was none.
         power: what meters of power read while it stepped alone; None where it did not get that far.
+        traced: what a few steps under a profiler showed; None where the run did not get that far.
+        breakdown: where a traced step of the slowest rank went, in seconds; the parts sum to it.
         precision: class of operators ("matrix product", "communication", ...) -> the types they really computed in.
         notes: per rank, what is particular to it or its plan, such as its place in a mesh.
         numerics: "finite", or "nonfinite at step k".
@@ -235,6 +238,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     flops: Flops | None = None
     power: Power | None = None
     memory: MemoryUse | None = None
+    traced: Traced | None = None
     precision: dict[str, str] = {}
     notes: tuple[dict[str, str | int | float], ...] = ()
     breakdown: dict[str, float] | None = None

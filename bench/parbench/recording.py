@@ -19,6 +19,7 @@ from parbench.record import Agreement, Better, Chosen, Environment, Metric, Roun
 from parbench.session import RoundSamples
 from parbench.steadiness import steadiness
 from parbench.store import Column
+from parbench.trace_account import breakdown_of, trace_cautions, trace_metrics
 from parbench.utilisation import flops_of, utilisation
 
 Steps = dict[str, list[int | float | str | None]]
@@ -68,8 +69,10 @@ def record_of(
         used, impossible = utilisation(m, metrics["step_time_s"], rounds)
         drawn = power_cautions(m)
         needed = memory_cautions(m)
+        seen = trace_cautions(m)
+        metrics |= trace_metrics(m, metrics["step_time_s"], seen)
         metrics |= used | power_metrics(m, drawn) | memory_metrics(m, needed)
-        warnings += [*impossible, *drawn, *needed]
+        warnings += [*impossible, *drawn, *needed, *seen]
     return RunRecord(
         id=run_id,
         suite=suite,
@@ -86,6 +89,8 @@ def record_of(
         flops=flops_of(m),
         power=m.power,
         memory=memory_of(m),
+        traced=m.traced,
+        breakdown=breakdown_of(m),
         precision=precision_of(m),
         notes=tuple(one.notes for one in m.inspected) if any(one.notes for one in m.inspected) else (),
         agreement=m.agreement or (_unchecked(m) if m.status == "complete" else None),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import final
@@ -38,6 +37,8 @@ from parbench.launch.messages import (
     Reply,
     Steps,
     StepsDone,
+    Trace,
+    TraceDone,
     Weigh,
     WeighDone,
 )
@@ -51,47 +52,9 @@ from parbench.powerplan import Place
 from parbench.record import Agreement, Agrees, Chosen
 from parbench.registry import Registry
 from parbench.resolve import resolve
+from parbench.rounds import RoundSamples as RoundSamples
 from parbench.spec import Backend, Device, RunSpec
 from parbench.suite import of_specs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSamples:
-    """The raw samples of K consecutive steps of one variant.
-
-    Attributes:
-        first_step: number of the first step; every step the variant ever took is counted.
-        samples: per step, samples of the global batch that were processed.
-        losses: per step, the mean loss of the global batch; None where a rank gave one that is not finite, or none did.
-        ranks: what each member rank measured, in rank order.
-        nonfinite: steps in which a rank's loss was NaN or infinite.
-    """
-
-    first_step: int
-    samples: tuple[int, ...]
-    losses: tuple[float | None, ...]
-    ranks: tuple[StepsDone, ...]
-    nonfinite: tuple[int, ...]
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return len(self.samples)
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds from the barrier to drained, on the slowest rank."""
-        return max(r.wall_s for r in self.ranks)
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds of it that the slowest rank spent compiling."""
-        return max(r.compile_s for r in self.ranks)
-
-    @property
-    def drain_s(self) -> float:
-        """Longest time over ranks of completing pending work after the last step."""
-        return max(r.drain_s for r in self.ranks)
 
 
 @final
@@ -175,6 +138,27 @@ class Variant:
         self._check()
         replies = self._session.call(Inspect(variant=self._number))
         return tuple(r for r in replies if isinstance(r, Inspected) and r.member)
+
+    def trace(self, steps: int, folder: Path, *, execution: bool = False) -> tuple[TraceDone, ...]:
+        """Count a period of steps, take `steps` more under the profiler and return what each member rank wrote of them.
+
+        Args:
+            steps: how many; their events are held in memory until they are written.
+            folder: where ranks put their files.
+            execution: whether PyTorch's execution trace is wanted too.
+        """
+        self._check(steps)
+        replies = self._session.call(
+            Trace(
+                variant=self._number,
+                first=self.steps_taken,
+                count=steps,
+                folder=str(folder),
+                execution=execution,
+            )
+        )
+        self.steps_taken += self.period + steps
+        return tuple(r for r in replies if isinstance(r, TraceDone) and r.member)
 
     def energy(self, steps: int, places: Sequence[Place]) -> tuple[Metered, ...]:
         """Take `steps` steps and return what each member rank read of the power of that, where it reads for its host.
@@ -339,7 +323,8 @@ class Session:
             )
 
     def call(
-        self, command: Build | Examine | Parity | Steps | Inspect | Weigh | Locate | Idle | Energy | Evaluate | Drop
+        self,
+        command: Build | Examine | Parity | Steps | Inspect | Trace | Weigh | Locate | Idle | Energy | Evaluate | Drop,
     ) -> list[Reply]:
         """Let every rank carry out one command; used by variants."""
         if self._closed:

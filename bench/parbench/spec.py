@@ -41,6 +41,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         threads: compute threads per rank.
         peak_tflops: dense peak of one device in 10^12 FLOPs per second; None takes the table's, where it is listed.
         memory: whether memory is measured, in a launch that holds the one variant alone.
+        trace_steps: steps taken under the profiler after all that is timed; 0 leaves the trace out.
+        execution_trace: whether PyTorch's execution traces are written besides.
         memory_gib: the most memory that each rank may take besides what it begins with; None sets no limit.
         probes: meters to run in the timed rounds, such as "contention".
         network: links between the ranks, such as "100mbit" or "two-racks(rate=1gbit, oversubscription=4)"; None leaves
@@ -69,6 +71,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     peak_tflops: Annotated[float, msgspec.Meta(gt=0, le=10**9)] | None = None
     memory: bool = True
+    trace_steps: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 3
+    execution_trace: bool = False
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=10**6)] | None = None
     probes: tuple[str, ...] = ()
     network: str | None = None
@@ -77,7 +81,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 # When a run is ended, how often it is repeated and what it is held against do not change what it measures.
-_NOT_IDENTITY = ("repeats", "timeout_s", "peak_tflops", "memory")
+_NOT_IDENTITY = ("repeats", "timeout_s", "peak_tflops", "memory", "trace_steps", "execution_trace")
 
 
 def canonical(spec: RunSpec) -> bytes:

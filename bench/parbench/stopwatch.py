@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, final
 
+from parbench.annotations import annotated
 from parbench.collective import InFlight
 from parbench.comm import Handle
 
@@ -45,12 +46,14 @@ class Stopwatch:
     def spends(self, part: Part) -> Iterator[None]:
         """Count what is done in this context as `part`, but for the time that messages take."""
         if not self._on:
-            yield
+            with annotated("compression"):
+                yield
             return
         outer_s, self._within_s = self._within_s, 0.0
         started_s = time.perf_counter()
         try:
-            yield
+            with annotated("compression"):
+                yield
         finally:
             elapsed_s = time.perf_counter() - started_s
             self._spent_s[part] += elapsed_s - self._within_s

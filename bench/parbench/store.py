@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
+from parbench.columns import STEP_TYPES, TRAFFIC_TYPES, Column, parquet
 from parbench.errors import StoreError, UnreadableError, UsageError
 from parbench.filesystem import (
     PARTIAL,
@@ -27,6 +29,7 @@ from parbench.recordfile import RECORD, decode_record, encode_record, read_recor
 __all__ = [
     "RECORD",
     "STEPS",
+    "TRAFFIC",
     "Column",
     "Filesystem",
     "Problem",
@@ -42,19 +45,10 @@ __all__ = [
 ]
 
 STEPS = "steps.parquet"
-Column = Sequence[int | float | str | None]
+TRAFFIC = "traffic.parquet"
 
-# Columns of steps.parquet that always have these types, however few values they hold.
-_STEP_TYPES = {
-    "phase": "string",
-    "round": "int64",
-    "rank": "int64",
-    "step": "int64",
-    "seconds": "float64",
-    "samples": "int64",
-    "loss": "float64",
-}
 _PIECE_BYTES = 2**20
+NO_COLUMNS: Mapping[str, Column] = MappingProxyType({})
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,13 +82,21 @@ class Store:
             self._make(self.root)
             probe_writing(self._fs, self.root)
 
-    def write(self, record: RunRecord, *, steps: Mapping[str, Column], files: Mapping[str, Path]) -> Path:
+    def write(
+        self,
+        record: RunRecord,
+        *,
+        steps: Mapping[str, Column],
+        files: Mapping[str, Path],
+        traffic: Mapping[str, Column] = NO_COLUMNS,
+    ) -> Path:
         """Store one run and return its folder.
 
         Args:
             record: what was measured; `record.suite` and `record.id` name the folder.
             steps: raw samples as columns of equal length: phase, round, rank, step, seconds, samples, loss.
             files: path in the run's folder ("log/rank0.log") -> file to copy there.
+            traffic: collectives of the traced steps as columns (`TRAFFIC_TYPES`); none where there is no trace.
 
         Raises:
             StoreError: it could not be stored; nothing of it is left, and nothing else was touched.
@@ -102,7 +104,9 @@ class Store:
         final = self.root / safe_name(record.suite) / safe_name(record.id)
         with _stored(final):
             suite = self._inside(record.suite)
-            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([_parquet(steps)])}
+            contents = {RECORD: iter([encode_record(record)]), STEPS: iter([parquet(steps, STEP_TYPES)])}
+            if traffic:
+                contents[TRAFFIC] = iter([parquet(traffic, TRAFFIC_TYPES)])
             copies = {"/".join(map(safe_name, name.split("/"))): _pieces(source) for name, source in files.items()}
             self._make(suite)
             sweep(suite)
@@ -192,21 +196,6 @@ def record_folders(top: Path, problems: list[Problem]) -> Iterator[Path]:
         if RECORD in files:
             below.clear()
             yield Path(here)
-
-
-def _parquet(steps: Mapping[str, Column]) -> bytes:
-    """Return the columns as a compressed parquet file."""
-    # Slow to import, and reading records does without.
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = max(map(len, steps.values()), default=0)
-    known = {name: pyarrow.array(steps.get(name, [None] * rows), type=kind) for name, kind in _STEP_TYPES.items()}
-    more = {name: pyarrow.array(column) for name, column in steps.items() if name not in known}
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(known | more), sink, compression="zstd")
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def _pieces(source: Path) -> Iterator[bytes]:

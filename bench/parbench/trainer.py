@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from parbench.annotations import annotated
 from parbench.context import RankContext
 from parbench.holding import Holding
 from parbench.job import Batch, Job
@@ -67,13 +68,15 @@ class ModelTrainer(Trainer):
 
     def zero_grad(self) -> None:
         """Drop the gradients of the last step."""
-        for parameter in self.job.model.parameters():
-            parameter.grad = None
+        with annotated("optimizer"):
+            for parameter in self.job.model.parameters():
+                parameter.grad = None
 
     def update(self) -> None:
         """Step every optimizer."""
-        for optimizer in self.optimizers:
-            optimizer.step()
+        with annotated("optimizer"):
+            for optimizer in self.optimizers:
+                optimizer.step()
 
     def full_parameters(self) -> Mapping[str, Tensor]:
         """Return the model's parameters, cut ones gathered."""

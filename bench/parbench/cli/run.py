@@ -163,6 +163,31 @@ def run(
             rich_help_panel=_HOW,
         ),
     ] = True,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace/--no-trace",
+            help="Trace a few steps after the timed ones: where a step's time goes.",
+            rich_help_panel=_HOW,
+        ),
+    ] = True,
+    trace_steps: Annotated[
+        _Text,
+        typer.Option(
+            "--trace-steps",
+            metavar="N",
+            help="Steps to trace; fewer where files would be large.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    execution_trace: Annotated[
+        bool,
+        typer.Option(
+            "--execution-trace",
+            help="Write PyTorch's execution traces of the traced steps too (input of Chakra).",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
     find_max_batch: Annotated[
         bool,
         typer.Option(
@@ -310,6 +335,8 @@ def run(
         "repeats": repeats,
         "parity_steps": parity_steps,
         "memory": None if memory else "false",
+        "trace_steps": trace_steps if trace else "0",
+        "execution_trace": "true" if execution_trace else None,
         "memory_gib": memory_gib,
         "peak_tflops": peak_tflops,
         "timeout_s": timeout,

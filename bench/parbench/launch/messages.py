@@ -63,6 +63,24 @@ class Inspect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     variant: int
 
 
+class Trace(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Count a period of steps of the variant, from step number `first`, and write a trace of `count` more.
+
+    Attributes:
+        variant: which.
+        first: number of the first step.
+        count: steps.
+        folder: where files go, `rank<k>.json.gz` and, if asked for, `execution<k>.json`.
+        execution: whether PyTorch's execution trace is wanted too.
+    """
+
+    variant: int
+    first: int
+    count: int
+    folder: str
+    execution: bool = False
+
+
 class Weigh(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Weigh the one variant of ranks that were started for that (`Seat.weigh`)."""
 
@@ -147,6 +165,7 @@ Command = (
     | Parity
     | Steps
     | Inspect
+    | Trace
     | Weigh
     | Locate
     | Idle
@@ -224,6 +243,28 @@ class Metered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     member: bool = True
 
 
+class TraceDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The files of one rank's trace; a rank outside the variant has none.
+
+    Attributes:
+        path: of the trace.
+        execution: of PyTorch's execution trace, if there is one.
+        raw_bytes: of the trace before it was compressed.
+        file_bytes: of the file.
+        wall_s: of the traced steps.
+        reason: why there is no trace.
+        member: whether the rank took part.
+    """
+
+    path: str | None = None
+    execution: str | None = None
+    raw_bytes: int = 0
+    file_bytes: int = 0
+    wall_s: float = 0.0
+    reason: str | None = None
+    member: bool = True
+
+
 class WeighDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The memory of one rank; a rank outside the variant has none."""
 
@@ -276,6 +317,7 @@ Reply = (
     | ParityDone
     | StepsDone
     | Metered
+    | TraceDone
     | WeighDone
     | Inspected
     | Judged

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from torch import Tensor
 
+from parbench.annotations import annotated, named
 from parbench.errors import UsageError
 from parbench.network.ring_blame import explained
 from parbench.network.ring_errors import PeerGone, PeerStalled, RingClosed
@@ -51,7 +52,7 @@ class Pending:
             PeerGone, PeerStalled, RingMismatch: a rank is gone, stands still, or issued another collective.
             RingClosed: the ring was closed first.
         """
-        with self._running:
+        with annotated("wait"), self._running:
             pass
         if self._error is not None:
             raise self._error
@@ -218,9 +219,10 @@ class Ring:
         try:
             if self.alpha_s:
                 sleep_exactly(self.alpha_s)
-            collective.prepare()
-            if self._stream is not None:
-                self._stream.run(work_of(collective))
+            with named(f"collective:{collective.op}"):
+                collective.prepare()
+                if self._stream is not None:
+                    self._stream.run(work_of(collective))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting thread must know
             self._broken = self._explained(error, collective)
             if self._stream is not None:

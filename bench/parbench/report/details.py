@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parbench.record import RunRecord
+from parbench.report.breakdown import breakdown_lines
 from parbench.report.meters import meter_lines
 from parbench.report.words import duration, size, small, visible, with_interval
 
@@ -26,6 +27,7 @@ def record_details(record: RunRecord) -> RenderableType:
         *_ending(record),
         *_agreement(record),
         _metrics(record),
+        *breakdown_lines(record),
         *_traffic(record),
         *_held(record),
         *meter_lines(record),

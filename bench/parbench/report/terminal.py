@@ -13,6 +13,7 @@ from rich.text import Text
 from parbench.comparable import REFERENCE, grouped
 from parbench.metrics import Cell
 from parbench.record import RunRecord, Warned
+from parbench.report.breakdown import breakdown_line
 from parbench.report.rows import (
     SPEED,
     Row,
@@ -67,6 +68,7 @@ def sweep_table(cells: Sequence[Cell], records: Sequence[RunRecord], *, width: i
         *(Text(f"[{k}] {sentence}") for sentence, k in footnotes.items()),
         *_failures(cells, launches),
         *_verdicts(groups, cells),
+        *_where(cells, launches),
         *_sharing(cells, records),
         *_warnings(records),
     ]
@@ -175,6 +177,15 @@ def _verdicts(groups: Sequence[Sequence[Cell]], cells: Sequence[Cell]) -> Iterat
             yield Text(f"{name}: no clear winner between {listed} ({why})")
         else:
             yield Text(f"{name}: fastest is {named(best)}", style="bold")
+
+
+def _where(cells: Sequence[Cell], launches: Mapping[int, Sequence[RunRecord]]) -> Iterator[Text]:
+    told = [(cell, breakdown_line(launches[id(cell)][-1])) for cell in cells if launches[id(cell)]]
+    found = [(cell, line) for cell, line in told if line is not None]
+    if found:
+        yield Text("a traced step of the slowest rank:", style="dim")
+    for cell, line in found:
+        yield Text(f"  {visible(cell.spec.workload, 40)} {named(cell)}: {line}", style="dim")
 
 
 def _sharing(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[Text]:

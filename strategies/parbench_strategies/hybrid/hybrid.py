@@ -79,6 +79,10 @@ class Hybrid(Strategy):
         """Refuse degrees that do not make the world size, and what one of the families refuses."""
         return refusal(self.design, job, world_size)
 
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Return the mesh that was asked for."""
+        return self.design.mesh.sizes
+
     def unsupported(self, job: Job, ctx: RankContext) -> str | None:
         """Say so where sharding would meet a parameter twice on a rank, or backward cannot be taken in halves."""
         return inability(self.design, job, ctx)

@@ -16,7 +16,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Batch, Handle, Job, RankContext
+from parbench.api import Batch, Handle, Job, RankContext, annotated
 from parbench.schedule import Action, Transfer
 from parbench_strategies.pipelined._boundaries import Boundary
 from parbench_strategies.pipelined._channels import Channels
@@ -119,22 +119,30 @@ class Runtime:
             case "F":
                 step.passes[key] = self._forward(move, step)
             case "B":
-                self._give(move, whole(step.passes[key], self._take(move, step)), step)
+                gradient = self._take(move, step)
+                with annotated("backward"):
+                    back = whole(step.passes[key], gradient)
+                self._give(move, back, step)
                 del step.passes[key]
             case "I":
-                self._give(move, inputs_half(step.passes[key], self._take(move, step), weights), step)
+                gradient = self._take(move, step)
+                with annotated("backward"):
+                    back = inputs_half(step.passes[key], gradient, weights)
+                self._give(move, back, step)
             case "W":
-                weights_half(step.passes[key], weights)
+                with annotated("backward"):
+                    weights_half(step.passes[key], weights)
                 del step.passes[key]
 
     def _forward(self, move: _Move, step: _Step) -> Pass:
         part, stage = step.parts[move.action.microbatch], self._stages[move.action.chunk]
         x = self._take(move, step)
         x = part.inputs if x is None else x.requires_grad_()
-        with self._ctx.autocast():
+        with annotated("forward"), self._ctx.autocast():
             result = stage.forward(x)
         if stage.number == len(self._layout.sizes) - 1:
-            loss = self._job.loss(result.float(), part) * step.scale
+            with annotated("forward"):
+                loss = self._job.loss(result.float(), part) * step.scale
             step.loss = loss.detach() if step.loss is None else step.loss + loss.detach()
             return Pass(given=x, result=loss)
         self._give(move, result.detach(), step)

@@ -66,6 +66,10 @@ class Pipeline(Strategy):
             )
         return self.cutting.refusal(job, world_size // self.replicate, self.replicate)
 
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Replicas, and the ranks of each pipeline."""
+        return {"dp": self.replicate, "pp": world_size // self.replicate}
+
     def unsupported(self, job: Job, ctx: RankContext) -> str | None:
         """Say so where backward cannot be taken in halves, as the schedule wants it."""
         return indivisible(job, ctx, self.cutting, ctx.world_size // self.replicate)

@@ -8,6 +8,7 @@ Gathers and reduce-scatters go along rows, all-reduces of what is left of the gr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 from parbench.api import Job, Paper
@@ -69,6 +70,10 @@ class Hsdp(FullySharded):
             f"replicas x shards = world size, and {self.replicas} x shards = {world_size} has no whole solution; "
             f"replicas nearest to it that have one: {', '.join(map(str, nearest))}"
         )
+
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Copies, and the ranks that share one."""
+        return {"replicate": self.replicas, "shard": world_size // self.replicas}
 
     def grid(self, world_size: int) -> Grid:
         """So many copies, each cut over its part of the ranks."""

@@ -59,6 +59,11 @@ class Tensors(Strategy):
             loss_parallel=self.loss_parallel,
         )
 
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """Replicas, and the ranks that share out each layer."""
+        degree = self.degree or world_size
+        return {"dp": world_size // degree, "tp": degree}
+
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """What crosses the edges of cut layers in every micro-batch, and gradients over replicas once per step."""
         grid, plan = self._spread(job, ctx)
