@@ -22,7 +22,7 @@ from itertools import pairwise
 import msgspec
 
 from parbench.tracing.intervals import Interval, holding, union
-from parbench.tracing.matching import Matches, arrival, delivered, keys, matched
+from parbench.tracing.matching import Matches, arrival, delivered, matched
 from parbench.tracing.phases import InStep, Phase, aside, at, computing, in_steps, is_call, on_device, phases, waits
 from parbench.tracing.spans import Collective, RankTrace
 
@@ -95,12 +95,12 @@ def part_of(one: Collective) -> str:
 
 
 def _in_flight(trace: RankTrace, matches: Matches) -> Iterable[_InFlight]:
-    for key, whole in zip(keys(trace), trace.collectives, strict=True):
-        one = delivered(whole, matches[key])
+    for key, whole in zip(matches.keys[trace.rank], trace.collectives, strict=True):
+        one = delivered(whole, matches.sides[key])
         if one.start_ns is None or one.end_ns is None:
             continue
         issued = one.start_ns if one.issued_ns is None else one.issued_ns
-        last = arrival(matches[key], trace.world_size)
+        last = arrival(matches.sides[key], trace.world_size)
         message = one.op in ("send", "recv") and one.axis in _PIPELINES
         yield _InFlight(
             one.start_ns,

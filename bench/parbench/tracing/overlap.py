@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from parbench.tracing.intervals import intersection, length, union
-from parbench.tracing.matching import Matches, delivered, keys, matched
+from parbench.tracing.matching import Matches, delivered, matched
 from parbench.tracing.phases import computing, in_steps
 from parbench.tracing.spans import RankTrace
 
@@ -21,7 +21,9 @@ def fraction(trace: RankTrace, others: Iterable[RankTrace] = (), *, matches: Mat
         matches: their collectives, if they are matched already.
     """
     known = matched({one.rank: one for one in (*others, trace)}.values()) if matches is None else matches
-    every = [delivered(one, known[key]) for key, one in zip(keys(trace), trace.collectives, strict=True)]
+    every = [
+        delivered(one, known.sides[key]) for key, one in zip(known.keys[trace.rank], trace.collectives, strict=True)
+    ]
     flying = union((one.start_ns, one.end_ns) for one in every if one.start_ns is not None and one.end_ns is not None)
     both = alone = 0
     for step in in_steps(trace):
