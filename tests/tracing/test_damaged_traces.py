@@ -161,6 +161,11 @@ def test_a_folder_with_a_damaged_trace_shows_the_others_and_says_so(tmp_path, co
     assert "cut short" in document["problems"][0]
 
 
+def stored(folder):
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+
+
 @pytest.mark.parametrize(
     ("make", "code", "sentence"),
     [
@@ -168,7 +173,8 @@ def test_a_folder_with_a_damaged_trace_shows_the_others_and_says_so(tmp_path, co
         (lambda path: path.mkdir(), 2, "no traces"),
         (lambda path: path.write_text("{}"), 7, "no trace in Chrome's format"),
         (lambda path: (path.mkdir(), (path / "record.json").write_text("{}")), 2, "run it again without --no-trace"),
-        (lambda path: ((path / "r").mkdir(parents=True), (path / "r/record.json").write_text("{}")), 2, "holds 1 runs"),
+        (lambda path: stored(path / "a"), 2, "run it again without --no-trace"),
+        (lambda path: (stored(path / "a"), stored(path / "b")), 2, "holds 2 runs; give one of them, such as"),
     ],
 )
 def test_what_is_no_trace_ends_with_one_sentence_and_its_code(tmp_path, command, make, code, sentence):
