@@ -157,3 +157,26 @@ def test_spread(medians: list[float], expected: float | None) -> None:
 def test_speed_of_a_running_median(benchmark: Callable[..., object]) -> None:
     samples = [list(np.random.default_rng(0).normal(size=1000))]
     benchmark(median_interval, samples)
+
+
+def test_hundreds_of_launches_have_the_interval_that_scipy_gives_of_launches_taken_whole() -> None:
+    """Samples of one launch are nearly alike: an interval of 2,400 separate samples would be half as wide."""
+    drawn = np.random.default_rng(5)
+    launches = [list(1 + 0.1 * effect + 0.001 * drawn.standard_normal(4)) for effect in drawn.standard_normal(600)]
+    found = median_interval(launches)
+    of_launches = [float(np.median(one)) for one in launches]
+    right = scipy.stats.bootstrap(
+        (of_launches,), np.median, n_resamples=4000, method="percentile", rng=np.random.default_rng(6)
+    ).confidence_interval
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low, found.high) == pytest.approx((right.low, right.high), abs=0.004)
+    rate = ratio_of_sums_interval([[(8.0, seconds) for seconds in one] for one in launches])
+    whole = scipy.stats.bootstrap(
+        (np.array([sum(one) for one in launches]),),
+        lambda seconds, axis: 32 * seconds.shape[axis] / seconds.sum(axis=axis),
+        n_resamples=4000,
+        method="percentile",
+        rng=np.random.default_rng(7),
+    ).confidence_interval
+    assert (rate.low, rate.high) == pytest.approx((whole.low, whole.high), rel=0.003)

@@ -18,9 +18,10 @@ from parbench.backward import backward
 from parbench.channel import Channel, carriage
 from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
 from parbench.collective import Collective, InFlight
-from parbench.collective_rounds import Message, PeerCollective, Round, bounds
+from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
+from parbench.compact import Compact, LowRank, Sparse
 from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
@@ -43,6 +44,7 @@ __all__ = [
     "Collective",
     "Comm",
     "CommThread",
+    "Compact",
     "Compressor",
     "Finish",
     "GatherCompressor",
@@ -50,6 +52,7 @@ __all__ = [
     "Holding",
     "InFlight",
     "Job",
+    "LowRank",
     "Mark",
     "MeanCompressor",
     "Memory",
@@ -67,6 +70,7 @@ __all__ = [
     "Series",
     "Shape",
     "SocketRing",
+    "Sparse",
     "Stopwatch",
     "Strategy",
     "Textbook",
@@ -81,6 +85,7 @@ __all__ = [
     "bounds",
     "bytes_of",
     "carriage",
+    "carry_out",
     "checked_order",
     "checked_plan",
     "data_parallel",

@@ -165,14 +165,15 @@ class Channel:
         return finish
 
 
-def carriage(collective: Collective, rank: int, world_size: int) -> Carriage:
-    """Return what messages of `rank` cost where averages go by `collective`."""
+def carriage(collective: Collective, rank: int, world_size: int, *, halves: bool = False) -> Carriage:
+    """Return what messages of `rank` cost where averages go by `collective`, or by its two halves."""
+    averaged = collective.sent_in_halves if halves else collective.sent
 
     def gathered(size: int) -> Mapping[str, Fraction]:
         return {"all_gather": shared_out(size * world_size, world_size)}
 
     return Carriage(
-        averaged=lambda elements, element_bytes: collective.sent(elements, element_bytes, rank, world_size),
+        averaged=lambda elements, element_bytes: averaged(elements, element_bytes, rank, world_size),
         gathered=gathered,
         world_size=world_size,
     )

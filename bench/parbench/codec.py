@@ -17,12 +17,14 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
+from parbench.compact import dense
 from parbench.compressor import Carriage, Compressor, Finish, Reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from parbench.channel import Channel
+    from parbench.compact import Compact
 
 Shape = tuple[int, ...]
 
@@ -37,7 +39,7 @@ class MeanCompressor(Compressor):
         """Return the message of a gradient; as many elements of one type on every rank."""
 
     @abc.abstractmethod
-    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
+    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor | Compact:
         """Return what a message stands for, this rank's or the average of all, in the shape and type of `grad_B`."""
 
     def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
@@ -50,15 +52,15 @@ class MeanCompressor(Compressor):
 
     def start(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Finish:
         """Encode and begin to average; decode at the end."""
-        dense = [self._stays(tuple(grad.shape), grad.element_size()) for grad in grads]
+        staying = [self._stays(tuple(grad.shape), grad.element_size()) for grad in grads]
         messages = [
-            grad if stays else self.encode(grad, key) for grad, key, stays in zip(grads, keys, dense, strict=True)
+            grad if stays else self.encode(grad, key) for grad, key, stays in zip(grads, keys, staying, strict=True)
         ]
         averaging = channel.start_mean(messages)
 
         def finish() -> list[Reduced]:
             found = []
-            for mean, own, grad, key, stays in zip(averaging(), messages, grads, keys, dense, strict=True):
+            for mean, own, grad, key, stays in zip(averaging(), messages, grads, keys, staying, strict=True):
                 if stays:
                     found.append(uncompressed(mean, grad))
                     continue
@@ -101,18 +103,18 @@ class GatherCompressor(Compressor):
         """Return the parts of a gradient's message, such as values and indices."""
 
     @abc.abstractmethod
-    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
+    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor | Compact:
         """Return what a message stands for, this rank's or another's, in the shape and type of `grad_B`."""
 
     def length(self, shape: Shape, element_bytes: int) -> int | None:
         """Return the bytes of the message of such a gradient, all parts; None where they follow the numbers in it."""
         return None
 
-    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
+    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor | Compact:
         """Return the result of all ranks' messages: the mean of what they stand for, added in the order of ranks."""
-        total_B = self.decode(messages[0], grad_B, key)
+        total_B = dense(self.decode(messages[0], grad_B, key))
         for message in messages[1:]:
-            total_B = total_B + self.decode(message, grad_B, key)
+            total_B = total_B + dense(self.decode(message, grad_B, key))
         return total_B / len(messages)
 
     def reduce(self, grads: Sequence[Tensor], keys: Sequence[str], channel: Channel) -> Sequence[Reduced]:
@@ -225,7 +227,7 @@ class RoundsCompressor(Compressor):
 
 
 def decoded(
-    values: Sequence[Callable[[Tensor], Tensor]], means: Sequence[Tensor], owns: Sequence[Tensor]
+    values: Sequence[Callable[[Tensor], Tensor | Compact]], means: Sequence[Tensor], owns: Sequence[Tensor]
 ) -> list[Reduced]:
     """Return what becomes of gradients whose messages' mean stands for their average.
 

@@ -35,12 +35,14 @@ class Collective(abc.ABC):
         paper: where it comes from.
         immediate: whether `start` returns at once, so that it may be called where something else goes on.
         proportional: whether one message costs as many bytes as its halves, wherever it is cut.
+        halves: whether it can first leave the sum of a part on each rank, and share the sums out later.
     """
 
     name: ClassVar[str]
     paper: ClassVar[Paper]
     immediate: ClassVar[bool] = False
     proportional: ClassVar[bool] = False
+    halves: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         """Return the name, as users write the collective without arguments."""
@@ -76,6 +78,26 @@ class Collective(abc.ABC):
             comm: the ranks.
         """
 
+    def start_reduce_scatter(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Start the first half, where there are `halves`: each rank ends with the sum of a part, in its place.
+
+        Raises:
+            NotImplementedError: there are none.
+        """
+        raise NotImplementedError(f"{self.name} has no halves")
+
+    def start_all_gather(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Start the second half: each rank ends with all sums, bit for bit as `start` would give them.
+
+        Raises:
+            NotImplementedError: there are none.
+        """
+        raise NotImplementedError(f"{self.name} has no halves")
+
     @abc.abstractmethod
     def sent(self, elements: int, element_bytes: int, rank: int, world_size: int) -> Mapping[str, Fraction]:
         """Return what one rank sends to add up so many elements: operation -> logical bytes, as `counting` has them."""
+
+    def sent_in_halves(self, elements: int, element_bytes: int, rank: int, world_size: int) -> Mapping[str, Fraction]:
+        """Return the same for both halves."""
+        return self.sent(elements, element_bytes, rank, world_size)

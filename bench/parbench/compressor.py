@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from parbench.channel import Channel
+    from parbench.compact import Compact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,12 @@ class Reduced:
         average: over the ranks, of the gradient's shape and type; the same bits on every rank.
         contribution: makes what this rank's message stood for, of the same shape; with error feedback the rest is kept
             for the next step.
+
+    Either may be compact, which saves passes over all of the gradient.
     """
 
-    average: Tensor
-    contribution: Callable[[], Tensor]
+    average: Tensor | Compact
+    contribution: Callable[[], Tensor | Compact]
 
 
 Finish = Callable[[], Sequence[Reduced]]

@@ -11,9 +11,9 @@ from parbench.collective import InFlight
 from parbench.comm import Comm
 from parbench.counting import Counted, tell
 from parbench.network.ring import Ring
-from parbench.network.ring_plan import payload_bytes
+from parbench.network.ring_plan import Op, payload_bytes
 from parbench.network.ring_work import HEADER_BYTES
-from parbench.traffic import all_reduced
+from parbench.traffic import all_reduced, shared_out
 
 if TYPE_CHECKING:
     from parbench.launch.stores import Store
@@ -46,20 +46,37 @@ class SocketRing:
 
     def sum_async(self, flat_N: Tensor) -> InFlight:
         """Start adding `flat_N` over all ranks in place, after what was started before."""
+        self._tell("all_reduce", flat_N, all_reduced(_bytes(flat_N), self._ring.world_size))
+        return self._ring.all_reduce_async(flat_N)
+
+    def sum_part_async(self, flat_N: Tensor) -> InFlight:
+        """Start adding this rank's part of `flat_N` over all ranks, in its place."""
+        self._tell("reduce_scatter", flat_N, shared_out(_bytes(flat_N), self._ring.world_size))
+        return self._ring.reduce_scatter_async(flat_N[self._ring.part(flat_N.numel())], flat_N)
+
+    def share_parts_async(self, flat_N: Tensor) -> InFlight:
+        """Start giving every rank all parts of `flat_N`, each as the rank has it whose part it is."""
+        self._tell("all_gather", flat_N, shared_out(_bytes(flat_N), self._ring.world_size))
+        return self._ring.all_gather_async(flat_N, flat_N[self._ring.part(flat_N.numel())])
+
+    def _tell(self, op: Op, flat_N: Tensor, logical_bytes: Fraction) -> None:
         rank, n, size = self._ring.rank, self._ring.world_size, flat_N.element_size()
-        wire = payload_bytes("all_reduce", rank, n, flat_N.numel(), size) + HEADER_BYTES
+        wire = payload_bytes(op, rank, n, flat_N.numel(), size) + HEADER_BYTES
         tell(
             Counted(
-                op="all_reduce",
-                logical_bytes=all_reduced(flat_N.numel() * size, n),
+                op=op,
+                logical_bytes=logical_bytes,
                 wire_bytes=Fraction(wire),
                 group_size=n,
                 group=self._ring.label,
                 dtype=flat_N.dtype,
             )
         )
-        return self._ring.all_reduce_async(flat_N)
 
     def close(self) -> None:
         """End its thread and connections; what is on its way fails. Again does nothing."""
         self._ring.close()
+
+
+def _bytes(flat_N: Tensor) -> int:
+    return flat_N.numel() * flat_N.element_size()

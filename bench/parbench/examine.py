@@ -152,9 +152,9 @@ class Examination:
             losses = []
             for step in range(self._steps):
                 losses.append(trainer.step(job.batch(step)))
+                trainer.drain()  # as the loop does before another variant steps; it must change nothing
                 other_trainer.step(other_job.batch(step))
-            trainer.drain()
-            other_trainer.drain()
+                other_trainer.drain()
             return _floats(losses)
 
     @contextmanager

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from parbench.errors import UsageError
+from parbench.expected_improvement import Trials
 from parbench.fusion_link import AlphaBeta, Link, Measured
 from parbench.paper import Paper
 
@@ -32,6 +33,7 @@ __all__ = [
     "Piece",
     "Plan",
     "Search",
+    "Trials",
     "cut_plan",
     "needed",
 ]

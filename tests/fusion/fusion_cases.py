@@ -16,7 +16,7 @@ from parbench.fusion_check import planned
 from parbench.registry import Registry
 
 REGISTRY = Registry()
-NAMES = ["buckets", "lazy", "merged", "mgwfbp", "optimal", "per_tensor", "searched", "slices"]
+NAMES = ["bayesian", "buckets", "lazy", "merged", "mgwfbp", "optimal", "per_tensor", "searched", "slices"]
 TEXTS = (
     *NAMES,
     "buckets(mb=0.0001, first_mb=0.00002)",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from parbench.api import Channel, Compressor
+from parbench.compact import dense
 from parbench.compressor import Carriage
 from parbench.conformance.together import Together
 
@@ -66,8 +67,10 @@ class Ranks:
             for group in names:
                 grads = [given[rank][name] for name in group]
                 reduced = self.compressors[rank].start(grads, group, channel)()
-                averages |= {name: one.average.clone() for name, one in zip(group, reduced, strict=True)}
-                contributions |= {name: one.contribution().clone() for name, one in zip(group, reduced, strict=True)}
+                averages |= {name: dense(one.average).clone() for name, one in zip(group, reduced, strict=True)}
+                contributions |= {
+                    name: dense(one.contribution()).clone() for name, one in zip(group, reduced, strict=True)
+                }
             return averages, contributions
 
         found, sent = self._together.run(work)

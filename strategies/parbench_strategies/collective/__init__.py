@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from parbench_strategies.collective.native import Native
     from parbench_strategies.collective.reduce_scatter_all_gather import ReduceScatterAllGather
+    from parbench_strategies.collective.tree import Tree
 
-__all__ = ["Native", "ReduceScatterAllGather"]
+__all__ = ["Native", "ReduceScatterAllGather", "Tree"]
 
-_HOMES: Final = {"native": ("Native",), "reduce_scatter_all_gather": ("ReduceScatterAllGather",)}
+_HOMES: Final = {
+    "native": ("Native",),
+    "reduce_scatter_all_gather": ("ReduceScatterAllGather",),
+    "tree": ("Tree",),
+}
 
 
 def __getattr__(name: str) -> object:

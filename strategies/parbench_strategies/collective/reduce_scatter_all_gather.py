@@ -8,10 +8,12 @@ rank 2   sends       a to 0, b to 1   |   c++ to 0 and 1
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
-from parbench.api import Message, Paper, PeerCollective, Round, bounds
+from torch import Tensor
+
+from parbench.api import Comm, Handle, InFlight, Message, Paper, PeerCollective, Round, bounds, carry_out
 
 
 @final
@@ -28,11 +30,24 @@ class ReduceScatterAllGather(PeerCollective):
         "DeAR: Accelerating Distributed Deep Learning with Fine-Grained All-Reduce Pipelining (Zhang et al., 2023)",
         "https://arxiv.org/abs/2302.12445",
     )
+    halves = True
 
     def rounds(self, elements: int, rank: int, world_size: int) -> Iterator[Round]:
         """One half after the other."""
         yield self.reduce_scatter(elements, rank, world_size)
         yield self.all_gather(elements, rank, world_size)
+
+    def start_reduce_scatter(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Do the first half, and return when it is done."""
+        return self._carried_out(self.reduce_scatter, flat_N, comm)
+
+    def start_all_gather(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Do the second half, and return when it is done."""
+        return self._carried_out(self.all_gather, flat_N, comm)
+
+    def _carried_out(self, half: Callable[[int, int, int], Round], flat_N: Tensor, comm: Comm) -> InFlight:
+        carry_out([half(flat_N.numel(), comm.rank, comm.world_size)], flat_N, comm)
+        return Handle(None, flat_N)
 
     def reduce_scatter(self, elements: int, rank: int, world_size: int) -> Round:
         """Return the first half, after which a rank holds the sum of its part alone."""

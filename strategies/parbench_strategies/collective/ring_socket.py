@@ -8,7 +8,7 @@ from typing import final
 
 from torch import Tensor
 
-from parbench.api import Collective, Comm, InFlight, Paper, SocketRing, all_reduced
+from parbench.api import Collective, Comm, InFlight, Paper, SocketRing, all_reduced, shared_out
 
 
 @final
@@ -26,6 +26,7 @@ class RingSocket(Collective):
     )
     immediate = True
     proportional = True
+    halves = True
 
     def __init__(self) -> None:
         self._ring: SocketRing | None = None
@@ -47,11 +48,27 @@ class RingSocket(Collective):
 
     def start(self, flat_N: Tensor, comm: Comm) -> InFlight:
         """Hand the tensor to the ring and return at once."""
+        return self._joined().sum_async(flat_N)
+
+    def start_reduce_scatter(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Add up this rank's part in its place; the others stay as they were."""
+        return self._joined().sum_part_async(flat_N)
+
+    def start_all_gather(self, flat_N: Tensor, comm: Comm) -> InFlight:
+        """Give every rank the parts of all."""
+        return self._joined().share_parts_async(flat_N)
+
+    def _joined(self) -> SocketRing:
         if self._ring is None:
             raise RuntimeError("ring_socket is used before `connected`")
-        return self._ring.sum_async(flat_N)
+        return self._ring
 
     def sent(self, elements: int, element_bytes: int, rank: int, world_size: int) -> Mapping[str, Fraction]:
         """What a ring sends, headers left out."""
         size = all_reduced(elements * element_bytes, world_size)
         return {"all_reduce": size} if size else {}
+
+    def sent_in_halves(self, elements: int, element_bytes: int, rank: int, world_size: int) -> Mapping[str, Fraction]:
+        """What a ring sends, in either half the same."""
+        size = shared_out(elements * element_bytes, world_size)
+        return {"reduce_scatter": size, "all_gather": size} if size else {}

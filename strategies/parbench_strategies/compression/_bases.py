@@ -8,6 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from parbench.api import LowRank
+
 
 def orthonormal(columns: Tensor) -> Tensor:
     """Return a basis of what columns span; of one column of zeros, zeros."""
@@ -19,9 +21,9 @@ def orthonormal(columns: Tensor) -> Tensor:
     return only
 
 
-def product(left: Tensor, like_B: Tensor, right: Tensor) -> Tensor:
+def product(left: Tensor, like_B: Tensor, right: Tensor) -> LowRank:
     """Return the matrix of which these are the factors, in the shape and type of `like_B`."""
-    return (left @ right.T).to(like_B.dtype).view(like_B.shape)
+    return LowRank(left=left, right=right, shape=like_B.shape, dtype=like_B.dtype)
 
 
 @final

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from parbench.api import GatherCompressor, Sparse
 from parbench_strategies.compression._indices import narrowed, widened
 
 
@@ -27,9 +29,29 @@ def dense(message: Sequence[Tensor], like_B: Tensor) -> Tensor:
     return placed(values_K, widened(places_K), like_B)
 
 
-def mean_of_sparse(messages: Sequence[Sequence[Tensor]], like_B: Tensor) -> Tensor:
-    """Return the mean of what messages stand for, added in their order."""
-    flat_N = torch.zeros(like_B.numel(), dtype=like_B.dtype, device=like_B.device)
-    for values_K, places_K in messages:
-        flat_N.index_add_(0, widened(places_K), values_K)
-    return flat_N.div_(len(messages)).view(like_B.shape)
+def at(values_K: Tensor, places_K: Tensor, like_B: Tensor) -> Sparse:
+    """Return the gradient that has values at these places."""
+    return Sparse(values=values_K, places=places_K, shape=like_B.shape)
+
+
+class SparseCompressor(GatherCompressor):
+    """A compressor that sends some of a gradient's numbers and their places."""
+
+    @abc.abstractmethod
+    def places(self, flat_N: Tensor) -> Tensor:
+        """Return the places, each once, of what is sent of a flat gradient."""
+
+    def encode(self, grad_B: Tensor, key: str) -> Sequence[Tensor]:
+        """Return values and places."""
+        flat_N = grad_B.reshape(-1)
+        return taken(flat_N, self.places(flat_N))
+
+    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Sparse:
+        """Return the values at their places."""
+        values_K, places_K = message
+        return at(values_K, widened(places_K), grad_B)
+
+    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Sparse:
+        """Return the values of all ranks at their places, of each an equal part."""
+        values_K = torch.cat([values for values, _ in messages]) / len(messages)
+        return at(values_K, widened(torch.cat([places for _, places in messages])), grad_B)

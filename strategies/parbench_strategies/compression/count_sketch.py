@@ -16,7 +16,7 @@ from parbench_strategies.compression._draws import lasting
 from parbench_strategies.compression._hashing import Hashing
 from parbench_strategies.compression._ratio import checked_ratio, kept
 from parbench_strategies.compression._selection import largest
-from parbench_strategies.compression._sparse import placed
+from parbench_strategies.compression._sparse import at
 
 
 @final
@@ -62,7 +62,7 @@ class CountSketch(RoundsCompressor):
         ]
         owns = [grad_N[places] for grad_N, places in zip(flat, found, strict=True)]
         averaging = channel.start_mean(owns)
-        values = [partial(placed, places_K=places, like_B=grad) for places, grad in zip(found, grads, strict=True)]
+        values = [partial(at, places_K=places, like_B=grad) for places, grad in zip(found, grads, strict=True)]
         return lambda: decoded(values, averaging(), owns)
 
     def cost(self, shapes: Sequence[Shape], element_bytes: int, channel: Carriage) -> Mapping[str, Fraction]:

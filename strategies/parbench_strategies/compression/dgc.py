@@ -9,15 +9,15 @@ from typing import final
 
 from torch import Tensor
 
-from parbench.api import Carriage, Claims, GatherCompressor, Paper, Shape
+from parbench.api import Carriage, Claims, Paper, Shape
 from parbench_strategies.compression._indices import index_bytes
 from parbench_strategies.compression._ratio import checked_ratio, checked_warmup, kept, warmed
 from parbench_strategies.compression._selection import largest
-from parbench_strategies.compression._sparse import dense, mean_of_sparse, taken
+from parbench_strategies.compression._sparse import SparseCompressor
 
 
 @final
-class Dgc(GatherCompressor):
+class Dgc(SparseCompressor):
     """Sends the largest of what momentum has added up, and forgets the momentum of what it sent.
 
     The optimizer's momentum, where it has one, is applied before compression instead of after.
@@ -45,15 +45,8 @@ class Dgc(GatherCompressor):
             raise ValueError(f"clip is a norm, above 0 (inf cuts nothing), got {clip}")
         self.clip = None if clip == math.inf else clip
 
-    def encode(self, grad_B: Tensor, key: str) -> Sequence[Tensor]:
-        flat_N = grad_B.reshape(-1)
-        return taken(flat_N, largest(flat_N, self._kept(flat_N.numel())))
-
-    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
-        return dense(message, grad_B)
-
-    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
-        return mean_of_sparse(messages, grad_B)
+    def places(self, flat_N: Tensor) -> Tensor:
+        return largest(flat_N, self._kept(flat_N.numel()))
 
     def length(self, shape: Shape, element_bytes: int) -> int:
         """A value and an index for each."""

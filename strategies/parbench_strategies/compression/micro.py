@@ -17,7 +17,7 @@ from parbench.api import Channel, Compressor, Paper, Reduced, uncompressed
 from parbench_strategies.compression._indices import narrowed, widened
 from parbench_strategies.compression._ratio import checked_ratio
 from parbench_strategies.compression._selection import above
-from parbench_strategies.compression._sparse import placed
+from parbench_strategies.compression._sparse import at
 from parbench_strategies.compression._threshold_scaling import ThresholdScaling
 
 
@@ -54,7 +54,7 @@ class Micro(Compressor):
         part = (self.step + channel.rank) % n
         first = part * size + min(part, longer)
         own_part = flat_N[first : first + size + (part < longer)]
-        chosen = above(own_part.abs(), threshold)
+        chosen = above(own_part, threshold)
         if not chosen.numel() and own_part.numel():  # one at least, each time the next
             chosen = torch.tensor([self.step % own_part.numel()], device=own_part.device)
         message = [[narrowed(first + chosen, flat_N.numel())]]
@@ -66,6 +66,4 @@ class Micro(Compressor):
         ((*by_rank,),) = channel.start_gather_varied(message, lengths)()
         places = torch.cat([widened(indices) for (indices,) in by_rank])
         (mean,) = channel.mean([flat_N[places]])
-        return Reduced(
-            average=placed(mean, places, grad_B), contribution=partial(placed, flat_N[places], places, grad_B)
-        )
+        return Reduced(average=at(mean, places, grad_B), contribution=partial(at, flat_N[places], places, grad_B))

@@ -8,9 +8,10 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from parbench.api import Claims, MeanCompressor, Paper, Shape
+from parbench.api import Claims, MeanCompressor, Paper, Shape, Sparse
 from parbench_strategies.compression._draws import shared
 from parbench_strategies.compression._ratio import checked_ratio, kept
+from parbench_strategies.compression._sparse import at
 
 
 @final
@@ -40,9 +41,8 @@ class RandomK(MeanCompressor):
         message = flat_N[self._places(grad_B, key)]
         return message if self.feedback else message * (flat_N.numel() / message.numel())
 
-    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
-        flat_N = torch.zeros(grad_B.numel(), dtype=grad_B.dtype, device=grad_B.device)
-        return flat_N.index_copy_(0, self._places(grad_B, key), message_M).view(grad_B.shape)
+    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Sparse:
+        return at(message_M, self._places(grad_B, key), grad_B)
 
     def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
         """Values alone."""

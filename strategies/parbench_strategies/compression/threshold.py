@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import GatherCompressor, Paper
+from parbench.api import Paper
 from parbench_strategies.compression._selection import above
-from parbench_strategies.compression._sparse import dense, mean_of_sparse, taken
+from parbench_strategies.compression._sparse import SparseCompressor
 
 
 @final
-class Threshold(GatherCompressor):
+class Threshold(SparseCompressor):
     """Sends the numbers whose magnitude reaches a bound, with error feedback: what is left out stays below it.
 
     Args:
@@ -35,12 +34,5 @@ class Threshold(GatherCompressor):
         self.value = value
         self.per = per
 
-    def encode(self, grad_B: Tensor, key: str) -> Sequence[Tensor]:
-        flat_N = grad_B.reshape(-1)
-        return taken(flat_N, above(flat_N.abs(), self.value))
-
-    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
-        return dense(message, grad_B)
-
-    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
-        return mean_of_sparse(messages, grad_B)
+    def places(self, flat_N: Tensor) -> Tensor:
+        return above(flat_N, self.value)

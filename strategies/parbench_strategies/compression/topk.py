@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import Claims, GatherCompressor, Paper, Shape
+from parbench.api import Claims, Paper, Shape
 from parbench_strategies.compression._indices import index_bytes
 from parbench_strategies.compression._ratio import checked_ratio, kept
 from parbench_strategies.compression._selection import about_largest, largest
-from parbench_strategies.compression._sparse import dense, mean_of_sparse, taken
+from parbench_strategies.compression._sparse import SparseCompressor
 
 
 @final
-class TopK(GatherCompressor):
+class TopK(SparseCompressor):
     """Sends the k numbers of largest magnitude of each gradient, with error feedback.
 
     Args:
@@ -40,16 +39,9 @@ class TopK(GatherCompressor):
         self.exact = exact
         self.per = per
 
-    def encode(self, grad_B: Tensor, key: str) -> Sequence[Tensor]:
-        flat_N = grad_B.reshape(-1)
+    def places(self, flat_N: Tensor) -> Tensor:
         select = largest if self.exact else about_largest
-        return taken(flat_N, select(flat_N, kept(flat_N.numel(), self.ratio)))
-
-    def decode(self, message: Sequence[Tensor], grad_B: Tensor, key: str) -> Tensor:
-        return dense(message, grad_B)
-
-    def average(self, messages: Sequence[Sequence[Tensor]], grad_B: Tensor, key: str) -> Tensor:
-        return mean_of_sparse(messages, grad_B)
+        return select(flat_N, kept(flat_N.numel(), self.ratio))
 
     def length(self, shape: Shape, element_bytes: int) -> int:
         """A value and an index for each."""

@@ -16,7 +16,13 @@ from parbench_strategies.replicated._planning import gradient_of
 
 
 def sent_bytes(
-    job: Job, ctx: RankContext, rule: FusionRule, compressor: Compressor, collective: Collective
+    job: Job,
+    ctx: RankContext,
+    rule: FusionRule,
+    compressor: Compressor,
+    collective: Collective,
+    *,
+    halves: bool = False,
 ) -> Mapping[str, Fraction] | None:
     """Return what one rank sends in a step, or None where groups follow what is measured and matter.
 
@@ -30,7 +36,7 @@ def sent_bytes(
     if measured and not (collective.proportional and compressor.passes_through):
         return None
     total: dict[str, Fraction] = {}
-    cost = carriage(collective, ctx.rank, ctx.world_size)
+    cost = carriage(collective, ctx.rank, ctx.world_size, halves=halves)
     for dtype in dict.fromkeys(p.dtype for p in used.values()):
         alike = {name: p for name, p in used.items() if p.dtype is dtype}
         gradients = [gradient_of(name, p, compressor) for name, p in alike.items()]

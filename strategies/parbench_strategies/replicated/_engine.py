@@ -7,13 +7,17 @@ wire                ════ c ════════════   ══
 finish                                  waits ────────┘ gradients are views of the pool: nothing is copied back
 
 Groups start in the order of the plan on every rank. Where that takes no time, backward's thread does it itself.
+
+With turns each group is waited for by itself, when it is needed, and may be overtaken by a more urgent one (`_turns`);
+with several slots as many steps have pools of their own, so that a step's gradients may be on their way in the next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import final
 
@@ -24,7 +28,9 @@ from parbench.api import CommThread, RankContext, Stopwatch, Ticket
 from parbench_strategies.replicated._exchanger import Exchanger
 from parbench_strategies.replicated._layout import Layout
 from parbench_strategies.replicated._optional import Optional
+from parbench_strategies.replicated._order import Board, Order
 from parbench_strategies.replicated._planning import Planner
+from parbench_strategies.replicated._turns import Turns
 
 
 @final
@@ -39,6 +45,10 @@ class Engine:
         exchanger: how it is exchanged.
         overlap: whether groups go while backward is at work, or all after it.
         stopwatch: told what takes how long.
+        ordering: makes the order of a step's groups from their priorities, where they have turns; None gives none.
+        halves: whether sums are shared out in turns of their own.
+        slots: steps whose gradients may be there at once.
+        board: what `ordering` reads, to be ended with the engine.
     """
 
     def __init__(
@@ -51,6 +61,10 @@ class Engine:
         *,
         overlap: bool,
         stopwatch: Stopwatch,
+        ordering: Callable[[Sequence[int]], Order] | None = None,
+        halves: bool = False,
+        slots: int = 1,
+        board: Board | None = None,
     ) -> None:
         self._parameters = parameters
         self._optional = optional
@@ -60,6 +74,10 @@ class Engine:
         self._stopwatch = stopwatch
         # A gradient is divided while it is copied, where nothing else looks at its size.
         self._scale = 1 / ctx.world_size if exchanger.in_place else 1.0
+        self._ordering, self._halves, self._board = ordering, halves, board
+        self._slots, self._step = slots, -1
+        self._turns: Turns | None = None  # of the step that is under way
+        self._left: deque[Turns] = deque()  # of steps whose gradients may be on their way, the latest last
         self._held = self._begun = self._closed = False
         self._started_s, self._early = 0.0, 0
         self._lay_out()
@@ -67,7 +85,7 @@ class Engine:
             p.register_post_accumulate_grad_hook(partial(self._arrived, name))  # type: ignore[no-untyped-call]
             for name, p in parameters.items()
         ]
-        self._thread = None if exchanger.immediate else CommThread(ctx.device)
+        self._thread = None if exchanger.immediate and ordering is None else CommThread(ctx.device)
 
     def begin(self) -> None:
         """Begin a step, before its backward.
@@ -78,10 +96,16 @@ class Engine:
         if self._begun:
             raise RuntimeError("the last step failed, and the ranks may differ; close this trainer and make another")
         self._begun = True
+        self._step += 1
+        self._use(self._step % self._slots)
+        if self._ordering is not None and self._thread is not None:
+            order = self._ordering([lane.priority for lane in self._lanes])
+            self._turns = Turns(self._lanes, order, self._exchanger, self._thread, halves=self._halves)
         self._started_s = time.perf_counter()
         self._missing = dict.fromkeys(self._parameters)
         self._waiting = list(self._sizes)
         self._next = 0
+        self._handed_over: set[int] = set()
         self._last: Ticket | None = None
 
     @contextlib.contextmanager
@@ -99,30 +123,94 @@ class Engine:
         Raises:
             RuntimeError: backward gave a parameter no gradient, and the job does not say that this may be.
         """
-        if not self._begun:
-            raise RuntimeError("finish without begin")
+        self.leave()
         with torch.no_grad(), self._stopwatch.exposed():
-            self._early = self._next
-            self._take_what_is_held()
-            while self._next < len(self._lanes):
-                self._submit()
             if self._optional:
                 self._issue(self._optional.average)
             if self._last is not None:
                 self._last.wait()
-            self._exchanger.finish()
-            self._copy_back()
+            if self._turns is not None:
+                self._turns.land_all()
+            else:
+                self._exchanger.finish()
+            self._copy_back(self._scattered)
+        if self.planned_anew():
+            self.lay_out()
+
+    # ---- steps whose gradients are waited for later
+
+    @property
+    def settled(self) -> bool:
+        """Whether the plan stays as it is."""
+        return self._planner.settled
+
+    def planned_anew(self) -> bool:
+        """Plan by what this step took, and return whether the next has another plan: then `lay_out`."""
+        return not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s)
+
+    def lay_out(self) -> None:
+        """Make pools for the present plan; nothing may be on its way."""
+        self._left.clear()
+        self._lay_out()
+        self._stopwatch.reset()
+
+    def leave(self) -> None:
+        """End a step's backward: every gradient is on its way, or will be without anything being done.
+
+        Raises:
+            RuntimeError: backward gave a parameter no gradient, and the job does not say that this may be.
+        """
+        if not self._begun:
+            raise RuntimeError("a step is ended that was not begun")
+        with torch.no_grad(), self._stopwatch.exposed():
+            self._early = self._next
+            self._take_what_is_held()
+            for number in range(len(self._lanes)):
+                if number not in self._handed_over:
+                    self._submit(number)
+            if self._turns is not None:
+                self._turns.all_ready()
+                self._left.append(self._turns)
+                if len(self._left) > self._slots:
+                    self._left.popleft()
         self._begun = False
         self._stopwatch.step()
-        if not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s):
-            self._lay_out()
-            self._stopwatch.reset()
+
+    def land(self, names: Sequence[str]) -> None:
+        """Wait until these parameters' gradients of the last step are averaged, and let them see them."""
+        with torch.no_grad(), self._stopwatch.exposed():
+            for name in names:
+                for number in self._lanes_of[name]:
+                    self._left[-1].land(number)
+            self._copy_back([name for name in names if name not in self._views])
+
+    def land_step(self, ago: int) -> None:
+        """Wait for all gradients of the step so many before the last, and let all parameters see them."""
+        with torch.no_grad(), self._stopwatch.exposed():
+            self._left[-1 - ago].land_all()
+            self._use((self._step - ago) % self._slots)
+            for name, view in self._views.items():
+                self._parameters[name].grad = view
+            self._copy_back(self._scattered)
+
+    def land_all(self) -> None:
+        """Wait until nothing is on its way."""
+        with torch.no_grad(), self._stopwatch.exposed():
+            for turns in self._left:
+                turns.land_all()
+
+    @property
+    def sequence(self) -> Sequence[int]:
+        """The groups of the last step with turns, numbered as they become ready, in the order of their turns."""
+        return self._left[-1].sequence if self._left else ()
 
     def close(self) -> None:
         """Give up a step that was not finished, end the thread and remove the hooks; again does nothing."""
         if self._closed:
             return
         self._closed = True
+        if self._board is not None:
+            self._board.end()
         for hook in self._hooks:
             hook.remove()
         if self._thread is not None:
@@ -151,10 +239,15 @@ class Engine:
             self._planner.arrived(name)
         self._take(name, parameter)
         if self._overlap:
-            # With the last group backward is over: `finish` starts it, without a thread if that has nothing else to do.
-            most = len(self._lanes) - (self._thread is not None)
+            if self._board is not None:
+                for number in self._lanes_of[name]:
+                    if not self._waiting[number]:
+                        self._submit(number)
+                return
+            # With the last group backward is over: `leave` starts it, without a thread if that has nothing else to do.
+            most = len(self._lanes) - (self._thread is not None and self._turns is None)
             while self._next < most and not self._waiting[self._next]:
-                self._submit()
+                self._submit(self._next)
 
     def _take(self, name: str, parameter: Tensor) -> None:
         """Copy a gradient into the pool, and let its parameter see it there."""
@@ -174,8 +267,12 @@ class Engine:
         for number in self._lanes_of[name]:
             self._waiting[number] -= 1
 
-    def _submit(self) -> None:
-        self._issue(partial(self._exchanger.start, self._next))
+    def _submit(self, number: int) -> None:
+        self._handed_over.add(number)
+        if self._turns is not None:
+            self._turns.ready(number)
+        else:
+            self._issue(partial(self._exchanger.start, number))
         self._next += 1
 
     def _issue(self, job: Callable[[], None]) -> None:
@@ -198,8 +295,8 @@ class Engine:
                 self._planner.arrived(name)
             self._take(name, parameter)
 
-    def _copy_back(self) -> None:
-        for name in self._scattered:
+    def _copy_back(self, names: Sequence[str]) -> None:
+        for name in names:
             parameter = self._parameters[name]
             flat = self._layout.gather(name)
             if parameter.grad is None or parameter.grad.layout is not torch.strided:
@@ -207,9 +304,10 @@ class Engine:
             parameter.grad.copy_(flat.view(parameter.shape))
 
     def _lay_out(self) -> None:
-        """Make the pool for the present plan."""
-        self._layout = Layout(self._planner.plans, self._parameters, self._planner.order)
-        self._lanes, self._views = self._layout.lanes, self._layout.views
+        """Make the pools for the present plan."""
+        plans, order = self._planner.plans, self._planner.order
+        self._layouts = [Layout(plans, self._parameters, order) for _ in range(self._slots)]
+        self._use(0)
         self._scattered = [name for name in self._parameters if name not in self._views]
         self._sizes = [len(lane.waits_for) for lane in self._lanes]
         self._lanes_of: dict[str, list[int]] = {name: [] for name in self._parameters}
@@ -217,3 +315,8 @@ class Engine:
             for name in lane.waits_for:
                 self._lanes_of[name].append(number)
         self._exchanger.lay_out(self._layout)
+
+    def _use(self, slot: int) -> None:
+        """Let the next gradients lie in this pool."""
+        self._layout = self._layouts[slot]
+        self._lanes, self._views = self._layout.lanes, self._layout.views

@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
-from torch import Tensor
-
-from parbench.api import Channel, Collective, Comm, Compressor, InFlight, Reduced, Stopwatch
+from parbench.api import Channel, Collective, Comm, Compact, Compressor, InFlight, Reduced, Stopwatch
 from parbench_strategies.replicated._feedback import Feedback
 from parbench_strategies.replicated._layout import Lane, Layout
 from parbench_strategies.replicated._screening import Screen
@@ -47,10 +45,11 @@ class Exchanger:
         self._momentum = momentum
         self._channel = Channel(comm, collective, stopwatch)
         self._screen = Screen(compressor.clip, comm.world_size)
+        self._whole = compressor.per == "group"
         self._feedback: Feedback | None = None
         self._lanes: Sequence[Lane] = ()
         self._on_their_way: deque[InFlight] = deque()
-        self._to_decode: deque[tuple[int, Callable[[], Sequence[Reduced]]]] = deque()
+        self._to_decode: deque[tuple[int, Lane, Callable[[], Sequence[Reduced]]]] = deque()
 
     def lay_out(self, layout: Layout) -> None:
         """Exchange these groups from now on; nothing may be on its way."""
@@ -65,15 +64,39 @@ class Exchanger:
             flat_N = self._lanes[number].flat
             self._on_their_way.append(self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm)))
             return
-        lane = self._lanes[number]
-        with self._stopwatch.spends("encode"):
-            self._screen.apply(lane)
-            if self._feedback is not None:
-                self._feedback.add(number, lane.flat)
-            grads, keys = self._given(lane)
-            self._to_decode.append((number, self._compressor.start(grads, keys, self._channel)))
+        self._encode(number, self._lanes[number])
         if len(self._to_decode) > 1:
             self._decode()
+
+    def exchange(self, number: int, lane: Lane) -> None:
+        """Exchange one group from beginning to end; `lane` may lie in another pool than the one laid out."""
+        if self.in_place:
+            self._stopwatch.wait(self._stopwatch.start(lambda: self._collective.start(lane.flat, self._comm)))
+            return
+        self._encode(number, lane)
+        self._decode()
+
+    def reduce_scatter(self, lane: Lane) -> None:
+        """Do the first half of a group: this rank holds the sum of its part alone."""
+        self._stopwatch.wait(
+            self._stopwatch.start(lambda: self._collective.start_reduce_scatter(lane.flat, self._comm))
+        )
+
+    def all_gather(self, lane: Lane) -> None:
+        """Do the second half: every rank holds all sums."""
+        self._stopwatch.wait(self._stopwatch.start(lambda: self._collective.start_all_gather(lane.flat, self._comm)))
+
+    def end_step(self) -> None:
+        """All groups of a step are exchanged."""
+        self._compressor.step += 1
+
+    def _encode(self, number: int, lane: Lane) -> None:
+        with self._stopwatch.spends("encode"):
+            self._screen.apply(lane)
+            given = lane if self._feedback is None else self._feedback.add(number, lane.flat)
+            keys = [lane.key] if self._whole else [part.key for part in lane.parts]
+            grads = given.given(whole=self._whole)
+            self._to_decode.append((number, lane, self._compressor.start(grads, keys, self._channel)))
 
     def finish(self) -> None:
         """End all groups that were started."""
@@ -81,7 +104,7 @@ class Exchanger:
             self._on_their_way.popleft().wait()
         while self._to_decode:
             self._decode()
-        self._compressor.step += 1
+        self.end_step()
 
     def notes(self) -> Mapping[str, int]:
         """Return what was wrong with gradients, if anything was."""
@@ -91,18 +114,14 @@ class Exchanger:
         """Close the collective."""
         self._collective.close()
 
-    def _given(self, lane: Lane) -> tuple[list[Tensor], list[str]]:
-        if self._compressor.per == "group":
-            return [lane.flat], [lane.key]
-        return [part.shaped for part in lane.parts], [part.key for part in lane.parts]
-
     def _decode(self) -> None:
-        number, finish = self._to_decode.popleft()
-        lane = self._lanes[number]
+        number, lane, finish = self._to_decode.popleft()
         with self._stopwatch.spends("decode"):
             reduced = finish()
-            grads, _ = self._given(lane)
             if self._feedback is not None:
-                self._feedback.keep(number, grads, [one.contribution() for one in reduced])
-            for grad, one in zip(grads, reduced, strict=True):
-                grad.copy_(one.average)
+                self._feedback.keep(number, reduced, whole=self._whole)
+            for grad, one in zip(lane.given(whole=self._whole), reduced, strict=True):
+                if isinstance(one.average, Compact):
+                    one.average.write_to(grad)
+                else:
+                    grad.copy_(one.average)

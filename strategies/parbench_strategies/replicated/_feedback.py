@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-import torch
 from torch import Tensor
 
+from parbench.api import Compact, Reduced, Sparse
 from parbench_strategies.replicated._layout import Lane, Layout
 
 
@@ -43,32 +43,37 @@ class Feedback:
                 other._velocities.scatter(name, self._velocities.gather(name))
         return other
 
-    def add(self, number: int, flat_N: Tensor) -> None:
-        """Turn the gradients of group `number` into what is compressed of them."""
+    def add(self, number: int, flat_N: Tensor) -> Lane:
+        """Add the gradients of group `number` to what is kept, and return that: it is what is compressed."""
         if self._velocities is not None:
-            velocity_N = self._velocities.lanes[number].flat
-            flat_N.copy_(velocity_N.mul_(self._momentum).add_(flat_N))
-        flat_N.add_(self.rests.lanes[number].flat)
+            flat_N = self._velocities.lanes[number].flat.mul_(self._momentum).add_(flat_N)
+        self.rests.lanes[number].flat.add_(flat_N)
+        return self.rests.lanes[number]
 
-    def keep(self, number: int, given: Sequence[Tensor], contributions: Sequence[Tensor]) -> None:
-        """Keep what is left of the gradients of a group.
+    def keep(self, number: int, reduced: Sequence[Reduced], *, whole: bool) -> None:
+        """Take what was sent out of what is kept.
 
         Args:
             number: of the group.
-            given: what was compressed, rests included: the group's parts, or all of it as one.
-            contributions: what was sent of each.
+            reduced: what became of its parts.
+            whole: whether they were compressed as one.
         """
-        rests = _places(self.rests.lanes[number], given)
-        for rest, grad, sent in zip(rests, given, contributions, strict=True):
-            torch.sub(grad.view(rest.shape), sent.view(rest.shape), out=rest)
-        if self._velocities is None:
-            return
-        for velocity, sent in zip(_places(self._velocities.lanes[number], given), contributions, strict=True):
-            velocity.masked_fill_(sent.view(velocity.shape) != 0, 0.0)
+        rests = self.rests.lanes[number].given(whole=whole)
+        velocities = None if self._velocities is None else self._velocities.lanes[number].given(whole=whole)
+        for place, (rest, one) in enumerate(zip(rests, reduced, strict=True)):
+            sent = one.contribution()
+            if velocities is not None:
+                _forget(velocities[place], sent)
+            if isinstance(sent, Compact):
+                sent.take_from(rest)
+            else:
+                rest.sub_(sent.view(rest.shape))
 
 
-def _places(lane: Lane, given: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors of a group as the compressor was given them: in their shapes, or all of it as one."""
-    # A group of one tensor too: its elements may lie in another order than its shape says.
-    whole = len(given) == 1 and given[0].shape == lane.flat.shape
-    return [lane.flat] if whole else [part.shaped for part in lane.parts]
+def _forget(velocity: Tensor, sent: Tensor | Compact) -> None:
+    """End a velocity where it was sent."""
+    if isinstance(sent, Sparse) and velocity.is_contiguous():
+        velocity.view(-1).index_fill_(0, sent.places[sent.values != 0], 0.0)
+        return
+    sent_B = sent.dense() if isinstance(sent, Compact) else sent
+    velocity.masked_fill_(sent_B.view(velocity.shape) != 0, 0.0)

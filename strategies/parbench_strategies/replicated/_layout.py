@@ -52,16 +52,22 @@ class Lane:
         flat: the slice of the pool, one-dimensional.
         parts: of gradients, in order.
         waits_for: names of the gradients in it.
+        priority: of the lanes that are ready, the one with the least number goes first, where anything overtakes.
     """
 
     flat: Tensor
     parts: Sequence[Part]
     waits_for: Sequence[str]
+    priority: int = 0
 
     @property
     def key(self) -> str:
         """The group's name."""
         return f"{self.parts[0].key} to {self.parts[-1].key}"
+
+    def given(self, *, whole: bool) -> list[Tensor]:
+        """Return what a compressor is given: the parts in their shapes, or all of it as one."""
+        return [self.flat] if whole else [part.shaped for part in self.parts]
 
 
 @final
@@ -123,7 +129,7 @@ class Layout:
                 parts.append(_part(gradient, piece.start, piece.stop, flat, parameters[gradient.name]))
                 at += flat.numel()
             names = dict.fromkeys(one.gradients[piece.gradient].name for piece in group.pieces)
-            lanes.append(Lane(flat=pool[begins:at], parts=parts, waits_for=list(names)))
+            lanes.append(Lane(flat=pool[begins:at], parts=parts, waits_for=list(names), priority=group.priority))
         for gradient in one.gradients:
             # Pieces in one row: each as far from the pool's start as from the gradient's.
             if len(bases[gradient.name]) == 1:

@@ -136,8 +136,11 @@ class Planner:
 
     def _try(self, place: int, plan: Plan) -> None:
         gradients = self.plans[place].gradients
+        if plan == self.plans[place].plan:
+            return
         one = Planned(gradients=gradients, plan=checked_plan(plan, gradients, self._rule.name))
         self.plans = [*self.plans[:place], one, *self.plans[place + 1 :]]
+        self._check()
 
     def _check(self) -> None:
         """Make sure that rank 0 holds the same plans.
