@@ -9,6 +9,7 @@ from parbench.counting import Counted, op_of
 from parbench.trace_file import Counts, Log, with_log
 from parbench.tracing.mesh import axis_of, coordinate
 
+ONE_STEP = ((100.0, 200.0),)
 READINGS = [(1_000_000, 1_100_000), (2_000_000, 2_000_100), (3_000_000, 3_500_000)]
 
 
@@ -81,9 +82,17 @@ def test_steps_of_a_period_are_told_apart():
 
 def test_where_another_number_is_issued_than_was_counted_nobody_knows_which_is_which():
     events = [event("c10d::allreduce_", 110), event("c10d::send", 120), event("c10d::send", 130)]
+    events += [event("c10d::allreduce_", 310), event("c10d::send", 320)]
     rows = own(document(*events), log([counted("all_reduce", 8), counted("send", 4, peer=1)]))["collectives"]
-    assert [row.get("logical_bytes") for row in rows] == [8, None, None]
+    assert [row.get("logical_bytes") for row in rows] == [8, None, None, 8, None]
     assert "group" not in rows[1]
+
+
+def test_what_a_thread_issues_late_keeps_its_place_in_the_order():
+    # The second of two is issued in the next step, and that step's second at its end.
+    events = [event("c10d::allreduce_", ts) for ts in (110, 310, 320, 390)]
+    rows = own(document(*events), log([counted("all_reduce", 8), counted("all_reduce", 16)]))["collectives"]
+    assert [(row["step"], row["logical_bytes"]) for row in rows] == [(0, 8), (1, 16), (1, 8), (1, 16)]
 
 
 def test_steps_that_were_counted_while_traced_may_differ():
@@ -99,18 +108,19 @@ def test_an_operator_that_another_one_carries_out_is_one_collective_and_threads_
         event("c10d::allreduce_", 112, 2),
         event("c10d::allreduce_", 114, 2, tid=2),
     ]
-    rows = own(document(*events), log([counted("all_reduce", 8), counted("all_reduce", 16)]))["collectives"]
+    data = document(*events, steps=ONE_STEP)
+    rows = own(data, log([counted("all_reduce", 8), counted("all_reduce", 16)]))["collectives"]
     assert [(row["issued_ns"], row["logical_bytes"]) for row in rows] == [(110_000, 8), (114_000, 16)]
 
 
 def test_what_is_outside_of_steps_is_no_part_of_them():
-    events = [event("c10d::barrier", 50), event("c10d::allreduce_", 250), event("c10d::allreduce_", 450)]
+    events = [event("c10d::barrier", 50), event("c10d::allreduce_", 450)]
     assert own(document(*events), log([]))["collectives"] == []
 
 
 def test_rings_of_sockets_hold_all_ranks_and_are_issued_where_their_thread_begins():
     events = [event("parbench:collective:all_reduce", 110, 5, tid=9)]
-    told = own(document(*events), log([counted("all_reduce", 8, group="ring of 2")], members={}))
+    told = own(document(*events, steps=ONE_STEP), log([counted("all_reduce", 8, group="ring of 2")], members={}))
     assert told["axes"] == {"ring of 2": {"axis": "dp", "members": [0, 1]}}
     assert [(row["op"], row["group"]) for row in told["collectives"]] == [("all_reduce", "ring of 2")]
 
@@ -121,9 +131,8 @@ def test_the_moment_known_best_joins_the_clocks():
 
 def test_peers_are_ranks_of_the_world():
     row = counted("send", 4, group="pair", peer=1)
-    told = own(
-        document(event("c10d::send", 110)), log([row], members={"pair": (2, 3)}, mesh={"dp": 2, "pp": 2}, rank=2)
-    )
+    data = document(event("c10d::send", 110), steps=ONE_STEP)
+    told = own(data, log([row], members={"pair": (2, 3)}, mesh={"dp": 2, "pp": 2}, rank=2))
     assert told["collectives"][0]["peer"] == 3
     assert told["coordinate"] == {"dp": 1, "pp": 0}
     assert told["axes"]["pair"] == {"axis": "pp", "members": [2, 3]}

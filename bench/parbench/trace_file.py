@@ -7,7 +7,6 @@ step moves so much in that group, and the second so much in another. Each row of
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,20 +125,14 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """Yield a row per collective that was issued in a step, in order; one that was not counted has no numbers."""
     steps = [one for one in events if one.name == _STEP]
-    starts = [one.ts for one in steps]
-    issued: list[list[tuple[str, _Event]]] = [[] for _ in steps]
-    for op, event in _issued(events):
-        step = bisect_right(starts, event.ts) - 1
-        if step >= 0 and event.ts <= steps[step].end:
-            issued[step].append((op, event))
-    found = [(step, op, event) for step, ones in enumerate(issued) for op, event in ones]
-    windows = [found] if counts.in_trace else [[one for one in found if one[0] == step] for step in range(len(steps))]
-    numbers = itertools.count()
-    for window, ones in enumerate(windows):
-        queues = _queues(counts.steps[window % len(counts.steps)], [op for _, op, _ in ones])
-        for step, op, event in ones:
-            row = {"number": next(numbers), "step": step, "issued_ns": round(event.ts * 1e3)}
-            yield row | _numbers(op, next(queues[op], None), members)
+    starts, end = [one.ts for one in steps], max((one.end for one in steps), default=0.0)
+    found = [(op, event) for op, event in _issued(events) if starts and starts[0] <= event.ts <= end]
+    # A thread of its own may issue what belongs to a step in the next one, but it keeps the order.
+    pattern = counts.steps if counts.in_trace else [counts.steps[k % len(counts.steps)] for k in range(len(steps))]
+    queues = _queues([one for step in pattern for one in step], [op for op, _ in found])
+    for number, (op, event) in enumerate(found):
+        row = {"number": number, "step": bisect_right(starts, event.ts) - 1, "issued_ns": round(event.ts * 1e3)}
+        yield row | _numbers(op, next(queues[op], None), members)
 
 
 def _queues(counted: Sequence[Counted], issued: Sequence[str]) -> dict[str, Iterator[Counted]]:
