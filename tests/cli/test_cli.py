@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from parbench import cli
@@ -148,6 +149,27 @@ def test_what_must_be_there_reaches_the_engine(parbench: Parbench, engine: FakeE
     assert engine.demands == Demands(require=("power",), exclusive=True, find_max_batch=True)
     spec = engine.suites[0].specs[0]
     assert (spec.memory, spec.memory_gib, spec.peak_tflops) == (False, 2.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps", "execution"),
+    [("", 3, False), ("--no-trace", 0, False), ("--trace-steps 7 --execution-trace", 7, True)],
+)
+def test_flags_say_how_much_is_traced(
+    parbench: Parbench, engine: FakeEngine, tmp_path: Path, flags: str, steps: int, execution: bool
+) -> None:
+    assert parbench("run", "digits", "-s", "ddp", *flags.split(), "-o", str(tmp_path)).code == 0
+    spec = engine.suites[0].specs[0]
+    assert (spec.trace_steps, spec.execution_trace) == (steps, execution)
+    assert spec_id(spec) == spec_id(msgspec.structs.replace(spec, trace_steps=3, execution_trace=False))
+
+
+@pytest.mark.parametrize("flags", ["--no-trace --trace-steps 5", "--no-trace --execution-trace"])
+def test_to_trace_and_not_to_trace_is_refused(parbench: Parbench, engine: FakeEngine, flags: str) -> None:
+    done = parbench("run", "digits", "-s", "ddp", *flags.split())
+    assert done.code == 2
+    assert "--no-trace leaves out what" in done.err
+    assert not engine.suites
 
 
 def test_flags_become_specs(parbench: Parbench, engine: FakeEngine, tmp_path: Path) -> None:

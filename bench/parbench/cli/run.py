@@ -322,6 +322,11 @@ def run(
 
     The same command goes on where an interrupted sweep stopped.
     """
+    if not trace and (trace_steps is not None or execution_trace):
+        from parbench.errors import UsageError
+
+        given = "--execution-trace" if trace_steps is None else f"--trace-steps {trace_steps}"
+        raise UsageError(f"--no-trace leaves out what {given} asks for; give one of them")
     flags = {
         "size": size,
         "global_batch_size": global_batch_size,
