@@ -130,6 +130,17 @@ def test_a_damaged_part_of_parbench_is_unreadable(tmp_path, wrong):
         chrome.read(written(tmp_path / "rank1.json", event(), parbench=own(**wrong)))
 
 
+def test_a_merged_trace_is_no_trace_of_a_rank(tmp_path, command):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    written(folder / "rank0.json", event())
+    assert command(folder, "-o", folder / "merged.json")[0] == 0
+    code, out, err = command(folder)  # it lies among the others now
+    assert code == 0
+    assert "merged.json: a merged trace, not a trace of one rank; give the traces of the ranks" in err
+    assert "1 of 2 ranks" in out
+
+
 def test_two_traces_of_one_rank_are_refused_with_both_names(tmp_path):
     written(tmp_path / "a.json", event())
     written(tmp_path / "b.json", event())
@@ -150,6 +161,11 @@ def test_a_folder_with_a_damaged_trace_shows_the_others_and_says_so(tmp_path, co
     assert "cut short" in document["problems"][0]
 
 
+def stored(folder):
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+
+
 @pytest.mark.parametrize(
     ("make", "code", "sentence"),
     [
@@ -157,6 +173,8 @@ def test_a_folder_with_a_damaged_trace_shows_the_others_and_says_so(tmp_path, co
         (lambda path: path.mkdir(), 2, "no traces"),
         (lambda path: path.write_text("{}"), 7, "no trace in Chrome's format"),
         (lambda path: (path.mkdir(), (path / "record.json").write_text("{}")), 2, "run it again without --no-trace"),
+        (lambda path: stored(path / "a"), 2, "run it again without --no-trace"),
+        (lambda path: (stored(path / "a"), stored(path / "b")), 2, "holds 2 runs; give one of them, such as"),
     ],
 )
 def test_what_is_no_trace_ends_with_one_sentence_and_its_code(tmp_path, command, make, code, sentence):

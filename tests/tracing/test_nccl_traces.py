@@ -119,6 +119,14 @@ def test_arguments_at_the_kernel_itself_are_enough(tmp_path):
     assert (one.op, one.logical_bytes, one.issued_ns) == ("all_reduce", 1.5 * 2048, None)
 
 
+def test_a_call_that_several_kernels_carry_out_is_one_collective(tmp_path):
+    pieces = [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", ts, 5, **{"External id": 7}) for ts in (20, 40)]
+    trace = read(tmp_path, call(10, 7, "allreduce", 1024, 1024), *pieces)
+    (one,) = trace.collectives
+    assert (one.start_ns, one.end_ns, one.logical_bytes) == (20_000, 45_000, 1.5 * 4096)
+    assert (trace.recognised, trace.candidates) == (2, 2)
+
+
 def test_ranks_that_the_profiler_has_shortened_are_not_guessed(tmp_path):
     trace = read(tmp_path, call(10, 7, "allreduce", 4, 4, ranks="[0, 1, 2, 3, ..., 1023]"))
     assert trace.collectives[0].members == ()

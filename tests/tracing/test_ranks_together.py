@@ -25,10 +25,31 @@ def test_sides_of_a_message_find_each_other_whatever_else_goes_on():
     one = trace(
         1, world_size=3, collectives=[collective("recv", t, t, t + 1, peer=p) for t, p in ((0, 0), (1, 2), (2, 0))]
     )
-    found = matched([zero, one])
+    found = matched([zero, one]).sides
     both = [sides for sides in found.values() if len(sides) == 2]
     assert [(s[0].one.start_ns, s[1].one.start_ns) for s in both] == [(0, 0), (2 * US, 2 * US)]
     assert len(found) == 4
+
+
+def numbered(rank, *steps):
+    """All-reduces issued in these steps, beginning one after the other."""
+    return trace(rank, collectives=[collective("all_reduce", k, k, k + 1, step=step) for k, step in enumerate(steps)])
+
+
+def places(traces):
+    """Return rank 0's place -> rank 1's place of each collective both were seen to take part in."""
+    pairs = [sides for sides in matched(traces).sides.values() if len(sides) == 2]
+    return {sides[0].one.start_ns // US: sides[1].one.start_ns // US for sides in pairs}
+
+
+def test_ranks_that_issue_a_collective_in_different_steps_meet_in_the_order_of_issue():
+    """A thread of its own issues it: on rank 1 the second one falls into the next step."""
+    assert places([numbered(0, 0, 0, 1), numbered(1, 0, 1, 1)]) == {0: 0, 1: 1, 2: 2}
+
+
+def test_what_is_missing_in_one_step_disturbs_no_other():
+    """Rank 1's second of step 0 was not seen: those of step 1 still find each other."""
+    assert places([numbered(0, 0, 0, 1, 1), numbered(1, 0, 1, 1)]) == {0: 0, 2: 1, 3: 2}
 
 
 def test_waiting_and_transfer_are_apart():

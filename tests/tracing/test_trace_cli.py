@@ -80,7 +80,7 @@ def test_a_slow_rank_shows_as_waiting_on_the_others_not_as_transfer(folder, comm
 def test_the_tables_say_the_same(folder, command):
     code, out, _ = command(folder)
     assert code == 0
-    assert "2 of 2 ranks · 1 steps each · 2 of 2 candidate events recognised" in out
+    assert "2 of 2 ranks · 1 step each · 2 of 2 candidate events recognised" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert "30 ms  30%" in lines["wait"]
     assert "1.00 GB/s" in lines["all_reduce"]

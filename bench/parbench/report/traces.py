@@ -41,7 +41,7 @@ def _title(summary: Summary) -> Text:
     parts = [
         visible(summary.backend or "backend unknown", 40),
         f"{len(summary.ranks)} of {summary.world_size} ranks",
-        f"{' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} steps each",
+        f"{' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} step{'' if steps[-1] == 1 else 's'} each",
         f"{recognised} of {candidates} candidate events recognised",
         summary.clocks
         + ("" if summary.uncertainty_ns is None else f", within {duration(summary.uncertainty_ns / 1e9)}"),

@@ -67,7 +67,7 @@ def rows(traces: Sequence[RankTrace]) -> list[Row]:
     world_size = max((one.world_size for one in traces), default=1)
     timed = {one.key: one for one in waiting(traces)}
     kinds: dict[_Sort, list[tuple[Key, list[Side]]]] = defaultdict(list)
-    for key, sides in matched(traces).items():
+    for key, sides in matched(traces).sides.items():
         one = sides[0].one
         ranks = 2 if key[1] == "message" else expected(sides, world_size)
         op = "message" if key[1] == "message" else one.op

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from parbench.tracing.intervals import Interval, holding, union
-from parbench.tracing.matching import Key, Side, arrivals, delivered, keys, matched
+from parbench.tracing.matching import Matches, arrival, delivered, matched
 from parbench.tracing.phases import InStep, Phase, aside, at, computing, in_steps, is_call, on_device, phases, waits
 from parbench.tracing.spans import Collective, RankTrace
 
@@ -60,15 +60,16 @@ class _InFlight(msgspec.Struct, frozen=True):
     arrived_ns: int
 
 
-def of(trace: RankTrace, others: Iterable[RankTrace] = ()) -> Breakdown | None:
+def of(trace: RankTrace, others: Iterable[RankTrace] = (), *, matches: Matches | None = None) -> Breakdown | None:
     """Return where the steps of one rank went, or None where it has none.
 
     Args:
         trace: of the rank.
         others: the traces of all ranks on the same clock, with or without this one; without them nothing is `wait`.
+        matches: their collectives, if they are matched already.
     """
-    every = {one.rank: one for one in (*others, trace)}
-    in_flight = sorted(_in_flight(trace, matched(every.values())), key=lambda one: one.start_ns)
+    known = matched({one.rank: one for one in (*others, trace)}.values()) if matches is None else matches
+    in_flight = sorted(_in_flight(trace, known), key=lambda one: one.start_ns)
     taken = in_steps(trace)
     total: dict[str, float] = dict.fromkeys(NAMES, 0.0)
     unattributed = 0.0
@@ -93,13 +94,13 @@ def part_of(one: Collective) -> str:
     return f"exposed_comm/{one.op}/{one.axis or 'unknown'}"
 
 
-def _in_flight(trace: RankTrace, matches: Mapping[Key, Sequence[Side]]) -> Iterable[_InFlight]:
-    last = arrivals(matches, trace.world_size)
-    for key, whole in zip(keys(trace), trace.collectives, strict=True):
-        one = delivered(whole, matches[key])
+def _in_flight(trace: RankTrace, matches: Matches) -> Iterable[_InFlight]:
+    for key, whole in zip(matches.keys[trace.rank], trace.collectives, strict=True):
+        one = delivered(whole, matches.sides[key])
         if one.start_ns is None or one.end_ns is None:
             continue
         issued = one.start_ns if one.issued_ns is None else one.issued_ns
+        last = arrival(matches.sides[key], trace.world_size)
         message = one.op in ("send", "recv") and one.axis in _PIPELINES
         yield _InFlight(
             one.start_ns,
@@ -107,7 +108,7 @@ def _in_flight(trace: RankTrace, matches: Mapping[Key, Sequence[Side]]) -> Itera
             issued,
             part_of(one),
             "bubble" if message else "wait",
-            last.get(key, one.start_ns),
+            one.start_ns if last is None else last,
         )
 
 

@@ -146,11 +146,11 @@ def _collectives(
         found = [sized(one, count, whose) for one, count in zip(found, elements, strict=True)] if elements else found
         annotated = sum(1 for one in listed if one.end_ns is not None)
         candidates, recognised = annotated + len(events), annotated + len(events) - unmatched
-        untimed = sum(1 for one in found if one.end_ns is None)
-        if untimed:
-            notes.append(f"{untimed} of {len(found)} collectives have no event that says when they ran")
         if whose.own is None and whose.only_group is None and whose.world_size > 2 and found:
             notes.append("gloo does not say which group a collective is in: all are taken for collectives of all ranks")
+    untimed = sum(1 for one in found if one.end_ns is None)
+    if untimed:
+        notes.append(f"{untimed} of {len(found)} collectives have no event that says when they ran")
     if whose.own and whose.own.unreadable:
         notes.append(f"issued and not understood: {', '.join(sorted(whose.own.unreadable))}")
     return found, candidates, recognised

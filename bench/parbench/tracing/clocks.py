@@ -94,7 +94,7 @@ def _together(traces: Sequence[RankTrace]) -> list[list[Side]]:
     world_size = max((one.world_size for one in traces), default=1)
     return [
         sides
-        for sides in matched(traces).values()
+        for sides in matched(traces).sides.values()
         if sides[0].one.op in _TOGETHER
         and 1 < len(sides) == expected(sides, world_size)
         and all(side.one.start_ns is not None and side.one.end_ns is not None for side in sides)

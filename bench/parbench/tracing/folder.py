@@ -33,7 +33,7 @@ def opened(path: Path) -> Folder:
     """Read all traces at `path`.
 
     Args:
-        path: a run's folder or its record, a folder with one trace per rank, or one trace.
+        path: a run's folder, its record or a folder with no other run, a folder with a trace per rank, or one trace.
 
     Raises:
         UsageError: there is nothing at `path`, it holds no traces, or two of one rank.
@@ -72,10 +72,14 @@ def _files(path: Path) -> Sequence[Path]:
         if not inside:
             raise UsageError(f"the run in {str(folder)!r} has no traces; run it again without --no-trace")
         return inside
+    runs = sorted(str(one.parent) for one in (*folder.glob(f"*/{RECORD}"), *folder.glob(f"*/*/{RECORD}")))
+    if len(runs) == 1:
+        return _files(Path(runs[0]))
+    if runs:
+        raise UsageError(f"{str(folder)!r} holds {len(runs)} runs; give one of them, such as {runs[0]!r}")
     found = _traces_in(folder)
     if not found:
-        runs = sorted(str(one.parent) for one in folder.glob(f"*/{RECORD}"))
-        advice = f"give one run, such as {runs[0]!r}" if runs else "give a run's folder, or one with a trace per rank"
+        advice = "give a run's folder, or one with a trace per rank"
         raise UsageError(f"no traces (*.json, *.json.gz) in {str(folder)!r}; {advice}")
     return found
 

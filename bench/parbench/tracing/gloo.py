@@ -20,6 +20,7 @@ from parbench.tracing.spans import Collective, Span
 
 # Ways of giving threads to groups that are tried; two threads a group, up to three groups.
 _MOST_WAYS = 3**6
+_DECIDING = 200  # events
 _MESSAGES = frozenset({"send", "recv"})
 
 
@@ -49,12 +50,6 @@ def _with(one: Collective, event: Span) -> Collective:
     )
 
 
-def shown_as(op: str, events: Iterable[Span]) -> str:
-    """Return the operation under which gloo shows one: it carries out a reduce-scatter as an all-reduce."""
-    seen = {op_of(event.name) for event in events}
-    return "all_reduce" if op == "reduce_scatter" and "reduce_scatter" not in seen else op
-
-
 def _messages(collectives: Sequence[Collective], events: Sequence[Span]) -> Iterable[tuple[int, Span]]:
     """Yield messages with their events, which begin in the call: in order, by operation."""
     for op in _MESSAGES:
@@ -76,18 +71,30 @@ def _best(collectives: Sequence[Collective], numbers: Sequence[int], events: Seq
     threads = list(dict.fromkeys(event.thread for event in events))
     if len(groups) < 2 or len(groups) ** len(threads) > _MOST_WAYS:
         return _in_order(collectives, numbers, events)
-    best: tuple[tuple[int, int], dict[int, Span]] = ((-1, 0), {})
+    # Threads keep their group: the beginning, in which each of them is seen, decides for all.
+    first = max(_DECIDING, *(1 + next(k for k, e in enumerate(events) if e.thread == one) for one in threads))
+    best: tuple[tuple[int, int], dict[str, str | None]] = ((-1, 0), {})
     for way in product(groups, repeat=len(threads)):
-        found: dict[int, Span] = {}
         of_thread = dict(zip(threads, way, strict=True))
-        for group in groups:
-            mine = [k for k in numbers if collectives[k].group == group]
-            found |= _in_order(collectives, mine, [event for event in events if of_thread[event.thread] == group])
+        found = _by_group(collectives, numbers[:first], events[:first], of_thread)
         # Of two ways that explain as many events, the one in which they begin sooner after their calls.
         late = sum(event.start_ns - (collectives[k].issued_ns or 0) for k, event in found.items())
         if (len(found), -late) > best[0]:
-            best = ((len(found), -late), found)
-    return best[1]
+            best = ((len(found), -late), of_thread)
+    return _by_group(collectives, numbers, events, best[1])
+
+
+def _by_group(
+    collectives: Sequence[Collective],
+    numbers: Sequence[int],
+    events: Sequence[Span],
+    of_thread: Mapping[str, str | None],
+) -> dict[int, Span]:
+    found: dict[int, Span] = {}
+    for group in set(of_thread.values()):
+        mine = [k for k in numbers if collectives[k].group == group]
+        found |= _in_order(collectives, mine, [event for event in events if of_thread[event.thread] == group])
+    return found
 
 
 def _in_order(collectives: Sequence[Collective], numbers: Sequence[int], events: Sequence[Span]) -> dict[int, Span]:
@@ -99,8 +106,9 @@ def _in_order(collectives: Sequence[Collective], numbers: Sequence[int], events:
     at: dict[str, int] = defaultdict(int)
     for k in numbers:
         one = collectives[k]
-        op = shown_as(one.op, events)
-        queue = queues[op]
+        # A reduce-scatter is carried out as an all-reduce, and shown as one.
+        op = "all_reduce" if one.op == "reduce_scatter" and "reduce_scatter" not in queues else one.op
+        queue = queues.get(op, [])
         while at[op] < len(queue) and queue[at[op]].start_ns < (one.issued_ns or 0):
             at[op] += 1  # issued before the first call that was seen
         if at[op] < len(queue):

@@ -15,6 +15,7 @@ from parbench.tracing.arguments import whole
 from parbench.tracing.chromefile import Document
 
 SCHEMA: Final = "parbench.trace"
+MERGED: Final = "parbench.trace.merged"
 MAJOR: Final = 1
 # More ranks than any job has: what says so is damaged.
 _MOST_RANKS: Final = 10**6
@@ -145,7 +146,8 @@ def _own(raw: msgspec.Raw, path: Path) -> Own:
         version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).get("schema", msgspec.Raw(b"null"))
         said = msgspec.json.decode(version, type=_Version)
         if said.name != SCHEMA:
-            raise UnreadableError(f"{path}: its parbench part is {said.name!r}, not {SCHEMA}")
+            what = "a merged trace" if said.name == MERGED else f"{said.name[:60]!r}"
+            raise UnreadableError(f"{path}: {what}, not a trace of one rank; give the traces of the ranks")
         if said.major > MAJOR:
             raise UnreadableError(
                 f"{path}: written by a newer version of parbench ({SCHEMA} {said.major}, this reads {MAJOR}): upgrade"

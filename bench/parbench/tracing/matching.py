@@ -8,13 +8,13 @@ rank 1   all_reduce 0    all_reduce 1    recv from 0
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from parbench.tracing.spans import Collective, RankTrace
 
-# A key names one collective of all ranks: its group, what it is, the step, and the how many-th of those it is.
+# A key names one collective of all ranks: its group, what it is, the step (-1: of all), and the how many-th it is.
 Key = tuple[str, str, int, int]
 _PAIRS = frozenset({"send", "recv"})
 
@@ -31,30 +31,52 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         return self.one.start_ns if self.one.issued_ns is None else self.one.issued_ns
 
 
-def keys(trace: RankTrace) -> list[Key]:
-    """Return the key of each of a rank's collectives, in order: the same on all ranks that take part."""
-    counted: Counter[tuple[str, str, int]] = Counter()
-    found = []
-    for one in trace.collectives:
-        if one.op in _PAIRS:
-            # The nth message from a to b is the nth that b gets from a.
-            ends = (trace.rank, one.peer) if one.op == "send" else (one.peer, trace.rank)
-            kind = (f"{ends[0]} to {ends[1]}", "message", -1 if one.step is None else one.step)
-        else:
-            group = str(list(one.members)) if one.members else one.group or ""
-            kind = (group, one.op, -1 if one.step is None else one.step)
-        found.append((*kind, counted[kind]))
-        counted[kind] += 1
-    return found
+class Matches(msgspec.Struct, frozen=True, kw_only=True):
+    """The collectives of all ranks.
+
+    Attributes:
+        sides: key -> the parts that ranks had in it, by rank.
+        keys: rank -> the keys of its collectives, in their order.
+    """
+
+    sides: dict[Key, list[Side]]
+    keys: dict[int, list[Key]]
 
 
-def matched(traces: Iterable[RankTrace]) -> dict[Key, list[Side]]:
-    """Return each collective with its sides, by rank; one that only a single rank was seen to take part in too."""
-    found: dict[Key, list[Side]] = defaultdict(list)
-    for trace in sorted(traces, key=lambda one: one.rank):
-        for key, one in zip(keys(trace), trace.collectives, strict=True):
-            found[key].append(Side(rank=trace.rank, one=one))
-    return dict(found)
+def matched(traces: Iterable[RankTrace]) -> Matches:
+    """Return each collective with its sides, by rank; one that only a single rank was seen to take part in too.
+
+    Members issue the collectives of a group in one order, or they would hang: the nth of one rank is the nth of all.
+    Where ranks were not seen to issue equally many, they are counted anew in each step, so that what is missing in one
+    disturbs no other.
+    """
+    ordered = sorted(traces, key=lambda one: one.rank)
+    kinds = {trace.rank: [_kind(trace.rank, one) for one in trace.collectives] for trace in ordered}
+    counts: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for found in kinds.values():
+        for kind, count in Counter(found).items():
+            counts[kind].add(count)
+    keys: dict[int, list[Key]] = {}
+    sides: dict[Key, list[Side]] = defaultdict(list)
+    for trace in ordered:
+        seen: Counter[tuple[str, str, int]] = Counter()
+        keys[trace.rank] = []
+        for kind, one in zip(kinds[trace.rank], trace.collectives, strict=True):
+            place = (*kind, -1 if one.step is None or len(counts[kind]) == 1 else one.step)
+            key = (*place, seen[place])
+            seen[place] += 1
+            keys[trace.rank].append(key)
+            sides[key].append(Side(rank=trace.rank, one=one))
+    return Matches(sides=dict(sides), keys=keys)
+
+
+def _kind(rank: int, one: Collective) -> tuple[str, str]:
+    """Return what the sides of a collective have in common: its group and what it is."""
+    if one.op in _PAIRS:
+        # The nth message from a to b is the nth that b gets from a.
+        ends = (rank, one.peer) if one.op == "send" else (one.peer, rank)
+        return f"{ends[0]} to {ends[1]}", "message"
+    return str(list(one.members)) if one.members else one.group or "", one.op
 
 
 def expected(sides: Sequence[Side], world_size: int) -> int:
@@ -65,14 +87,12 @@ def expected(sides: Sequence[Side], world_size: int) -> int:
     return len(one.members) or (world_size if one.group is None or one.axis == "world" else len(sides))
 
 
-def arrivals(matches: Mapping[Key, Sequence[Side]], world_size: int) -> dict[Key, int]:
-    """Return when the last member of each collective was ready for it; only those of which all sides were seen."""
-    found = {}
-    for key, sides in matches.items():
-        times = [side.arrived_ns for side in sides]
-        if len(sides) >= expected(sides, world_size) and None not in times:
-            found[key] = max(time for time in times if time is not None)
-    return found
+def arrival(sides: Sequence[Side], world_size: int) -> int | None:
+    """Return when the last member of a collective was ready for it; None where not all sides were seen."""
+    times = [side.arrived_ns for side in sides]
+    if len(sides) < expected(sides, world_size) or None in times:
+        return None
+    return max(time for time in times if time is not None)
 
 
 def delivered(one: Collective, sides: Sequence[Side]) -> Collective:

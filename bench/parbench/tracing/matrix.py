@@ -40,7 +40,7 @@ def sent(traces: Sequence[RankTrace]) -> Matrix:
     world_size = max([one.world_size for one in traces], default=1)
     sizes: dict[tuple[int, int], float] = {}
     unplaced, unknown = 0.0, 0
-    for sides in matched(traces).values():
+    for sides in matched(traces).sides.values():
         for side in sides:
             size = side.one.logical_bytes
             if size is None:

@@ -22,12 +22,13 @@ from parbench.tracing.chromefile import Document, Event, load, parsed
 from parbench.tracing.clocks import Aligned
 from parbench.tracing.counters import bytes_sent, memory
 from parbench.tracing.format import problems, wrong
-from parbench.tracing.header import Header, header
+from parbench.tracing.header import MERGED, Header, header
+from parbench.tracing.matching import matched
 from parbench.tracing.names import kind_of
 from parbench.tracing.sides import arrows, slices
 from parbench.tracing.spans import RankTrace
 
-SCHEMA = Schema(name="parbench.trace.merged", major=1, minor=0)
+SCHEMA = Schema(name=MERGED, major=1, minor=0)
 # Unpacked; viewers in a browser take no more, and some take less.
 MOST_BYTES = 500 * 2**20
 # A rank's collectives come first; the rest follows in the order of the profiler.
@@ -96,7 +97,8 @@ def _facts(found: Aligned) -> dict[str, object]:
 def _events(
     files: Mapping[int, Path], found: Aligned, begin_ns: int, most_bytes: int, notes: list[str]
 ) -> Iterator[_Written]:
-    lanes = {one.rank: slices(one) for one in found.traces}
+    keys = matched(found.traces).keys
+    lanes = {one.rank: slices(one, keys[one.rank]) for one in found.traces}
     for trace in found.traces:
         document = load(files[trace.rank])
         whose = header(document, files[trace.rank])

@@ -52,7 +52,7 @@ def collectives(calls: Sequence[Call], kernels: Sequence[Kernel]) -> Found:
         if number is not None:
             by_id.setdefault(number, call)
     found: list[Collective] = []
-    ran: set[int] = set()
+    ran: dict[int, int] = {}
     recognised = 0
     for kernel in kernels:
         number = whole(kernel.args.external)
@@ -61,9 +61,13 @@ def collectives(calls: Sequence[Call], kernels: Sequence[Kernel]) -> Found:
         if one is None:
             continue
         recognised += 1
-        found.append(one)
+        if issuer is not None and id(issuer) in ran:  # one call, carried out in pieces
+            k = ran[id(issuer)]
+            found[k] = _spanning(found[k], one)
+            continue
         if issuer is not None:
-            ran.add(id(issuer))
+            ran[id(issuer)] = len(found)
+        found.append(one)
     for call in said:
         if id(call) in ran:
             continue
@@ -77,6 +81,12 @@ def collectives(calls: Sequence[Call], kernels: Sequence[Kernel]) -> Found:
         candidates=len(kernels) + sum(1 for call in said if id(call) not in ran),
         recognised=recognised,
     )
+
+
+def _spanning(one: Collective, other: Collective) -> Collective:
+    starts = [piece.start_ns for piece in (one, other) if piece.start_ns is not None]
+    ends = [piece.end_ns for piece in (one, other) if piece.end_ns is not None]
+    return msgspec.structs.replace(one, start_ns=min(starts, default=None), end_ns=max(ends, default=None))
 
 
 def _collective(kernel: Kernel, call: Call | None) -> Collective | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from parbench.tracing.matching import Key, keys
+from parbench.tracing.matching import Key
 from parbench.tracing.spans import Collective, RankTrace
 
 _FIRST_LANE = 1
@@ -39,11 +39,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def slices(trace: RankTrace) -> list[Slice]:
+def slices(trace: RankTrace, keys: Sequence[Key]) -> list[Slice]:
     """Return the collectives of a rank that were seen to run, each in the first lane that is free."""
     free: list[int] = []
     found = []
-    timed = [(key, one) for key, one in zip(keys(trace), trace.collectives, strict=True) if one.end_ns is not None]
+    timed = [(key, one) for key, one in zip(keys, trace.collectives, strict=True) if one.end_ns is not None]
     for key, one in sorted(timed, key=lambda pair: pair[1].start_ns or 0):
         start, end = one.start_ns or 0, one.end_ns or 0
         lane = next((k for k, until in enumerate(free) if until <= start), len(free))

@@ -51,7 +51,7 @@ def waiting(traces: Sequence[RankTrace]) -> list[Waiting]:
     """Return all collectives of which every side was seen, in order of their start; the traces share a clock."""
     world_size = max((one.world_size for one in traces), default=1)
     found = []
-    for key, sides in matched(traces).items():
+    for key, sides in matched(traces).sides.items():
         if len(sides) < 2 or len(sides) < expected(sides, world_size):
             continue
         times = _times(sides)

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from parbench.tracing import bandwidth, breakdown, clocks, matrix, overlap, skew
+from parbench.tracing.matching import Matches, matched
 from parbench.tracing.spans import RankTrace
 
 # Above this share of a step the rules have missed something worth knowing.
 _UNATTRIBUTED = 0.1
+_MOST_NAMED = 8
+# Collectives within a machine take less.
+_UNCERTAIN_NS = 1_000_000
 
 
 class OfRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +78,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summary(found: clocks.Aligned) -> Summary:
     """Return what aligned traces say."""
     traces = found.traces
-    ranks = tuple(_of_rank(one, traces) for one in traces)
+    matches = matched(traces)
+    ranks = tuple(_of_rank(one, matches) for one in traces)
     timed = [one for one in ranks if one.step_s is not None]
     world_size = max(one.world_size for one in traces)
     return Summary(
@@ -87,12 +92,12 @@ def summary(found: clocks.Aligned) -> Summary:
         matrix=matrix.sent(traces),
         uncertainty_ns=found.uncertainty_ns,
         clocks=found.how,
-        notes=tuple(_notes(ranks, world_size)),
+        notes=tuple(_notes(ranks, world_size, found.uncertainty_ns)),
     )
 
 
-def _of_rank(trace: RankTrace, others: Sequence[RankTrace]) -> OfRank:
-    parts = breakdown.of(trace, others)
+def _of_rank(trace: RankTrace, matches: Matches) -> OfRank:
+    parts = breakdown.of(trace, matches=matches)
     return OfRank(
         rank=trace.rank,
         coordinate=trace.coordinate,
@@ -100,7 +105,7 @@ def _of_rank(trace: RankTrace, others: Sequence[RankTrace]) -> OfRank:
         step_s=parts.step_s if parts else None,
         breakdown=parts.parts if parts else None,
         unattributed_s=parts.unattributed_s if parts else None,
-        overlap=overlap.fraction(trace, others),
+        overlap=overlap.fraction(trace, matches=matches),
         collectives=len(trace.collectives),
         recognised=trace.recognised,
         candidates=trace.candidates,
@@ -108,13 +113,19 @@ def _of_rank(trace: RankTrace, others: Sequence[RankTrace]) -> OfRank:
     )
 
 
-def _notes(ranks: Sequence[OfRank], world_size: int) -> Iterable[str]:
+def _notes(ranks: Sequence[OfRank], world_size: int, uncertainty_ns: int | None) -> Iterable[str]:
     missing = world_size - len(ranks)
     if missing > 0:
         yield f"{missing} of {world_size} ranks have no trace here: waiting for them cannot be told from communication"
+    if uncertainty_ns is not None and uncertainty_ns > _UNCERTAIN_NS:
+        yield f"clocks are uncertain by {uncertainty_ns / 1e6:.3g} ms: shorter waiting and transfers mean nothing"
     loose = [one.rank for one in ranks if one.step_s and (one.unattributed_s or 0.0) > _UNATTRIBUTED * one.step_s]
     if loose:
-        yield f"more than {_UNATTRIBUTED:.0%} of a step is not attributed on ranks {', '.join(map(str, loose))}"
+        yield f"more than {_UNATTRIBUTED:.0%} of a step is not attributed on {_named(loose)}"
     for sentence in dict.fromkeys(note for one in ranks for note in one.notes):
-        who = [str(one.rank) for one in ranks if sentence in one.notes]
-        yield f"rank {', '.join(who)}: {sentence}"
+        yield f"{_named([one.rank for one in ranks if sentence in one.notes])}: {sentence}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
+    return f"rank{'s' if ranks[1:] else ''} {', '.join(map(str, ranks[:_MOST_NAMED]))}{more}"
