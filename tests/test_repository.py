@@ -36,6 +36,7 @@ LONGER = {
     "bench/parbench/rank.py": "one method per command of the launcher",
     "bench/parbench/record.py": "one schema: who reads a record sees all of it",
     "bench/parbench/registry.py": "finding, importing and describing plug-ins share what is known of them",
+    "strategies/parbench_strategies/replicated/_engine.py": "one step's life, which three threads share",
     "bench/parbench/session.py": "a session and its variants know each other",
 }
 

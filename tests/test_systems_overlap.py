@@ -49,7 +49,7 @@ def faster_in_every_launch(found, one, other):
 @pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_dear_and_p3_hide_behind_the_next_forward_what_buckets_cannot():
-    """TUNNEL.md 3b, VGG-like: 138 M / 64 weights, 100 + 200 ms, 30 Gbit/s / 128, no added start-up cost."""
+    """VGG-like: 138 M / 64 weights, 100 + 200 ms, 30 Gbit/s / 128, no added start-up cost."""
     workload = "slept(profile=vgg, scale=64, forward_ms=100, backward_ms=200)"
     buckets = BUCKETS.format(mb=25 / 64)
     dear = f"dear(mb={25 / 64}, collective=ring_socket)"
@@ -62,7 +62,7 @@ def test_dear_and_p3_hide_behind_the_next_forward_what_buckets_cannot():
 @pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_mgwfbp_merges_more_wisely_than_buckets_and_pipe_sgd_takes_the_longer_of_both():
-    """TUNNEL.md 3b, ResNet-50-like: 25.6 M / 32 weights, 60 + 120 ms, 10 Gbit/s / 32, 1 ms start-up cost."""
+    """ResNet-50-like: 25.6 M / 32 weights, 60 + 120 ms, 10 Gbit/s / 32, 1 ms start-up cost."""
     workload = "slept(profile=resnet, scale=32, forward_ms=60, backward_ms=120)"
     network = "rate=312.5mbit burst=17000 gso=16384 alpha=1ms"
     buckets = BUCKETS.format(mb=25 / 32)

@@ -16,13 +16,13 @@ from parbench.annotations import annotated
 from parbench.awaiting import awaited
 from parbench.backward import backward
 from parbench.channel import Channel, carriage
-from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded, uncompressed
+from parbench.codec import GatherCompressor, MeanCompressor, RoundsCompressor, Shape, decoded
 from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
 from parbench.compact import Compact, LowRank, Sparse
-from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced
+from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced, uncompressed
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
 from parbench.fusion_check import checked_plan, plan_hash, planned

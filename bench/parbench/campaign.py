@@ -159,7 +159,8 @@ class Campaign:
                 launch = Launch(opened, pending, self._on_phase, self._on_round, Path(logs))
                 try:
                     again = launch.run()
-                    self._weigh([m for m in pending if m.status == "complete" and not any(m is one for one in again)])
+                    ended = [m for m in pending if m.status == "complete" and not any(m is one for one in again)]
+                    self._weigh(ended, Path(logs))
                 except Stopped:
                     self._finish(pending, started_at)
                     raise
@@ -196,17 +197,20 @@ class Campaign:
             memory_gib=spec.memory_gib,
         )
 
-    def _weigh(self, measured: Sequence[Measured]) -> None:
-        """Measure the memory of each case, in fresh ranks that hold nothing else."""
-        for m in measured:
+    def _weigh(self, measured: Sequence[Measured], folder: Path) -> None:
+        """Measure the memory of each case, in fresh ranks that hold nothing else; files go into `folder`."""
+        for number, m in enumerate(measured):
             if not m.case.spec.memory:
                 m.weigh_reason = "it was left out (--no-memory)"
             elif self._ranks is not None:
                 m.weigh_reason = "the ranks were started by another program: memory needs fresh ones that hold one case"
             else:
                 self._on_phase(m, "memory")
-                found = weighed_or_why(alone_in(self._registry, self._stop), m.case.spec)
+                into = folder / f"memory{number}" if m.case.spec.memory_snapshot else None
+                found = weighed_or_why(alone_in(self._registry, self._stop), m.case.spec, into)
                 m.weighed, m.weigh_reason = ((), found) if isinstance(found, str) else (found, None)
+                written = sorted(into.glob("*.pickle")) if into is not None and into.is_dir() else []
+                m.memory_files = {f"memory/{one.name}": str(one) for one in written}
 
     def _finish(self, ended: Sequence[Measured], started_at: str) -> None:
         """Record and store cases that have ended."""
@@ -243,7 +247,9 @@ class Campaign:
 
     def _store(self, m: Measured, record: RunRecord) -> Path | None:
         try:
-            files = {name: Path(path) for name, path in (*m.logs.items(), *m.trace_files.items())}
+            files = {
+                name: Path(path) for name, path in (*m.logs.items(), *m.trace_files.items(), *m.memory_files.items())
+            }
             return Store(self._out).write(record, steps=steps_of(m), files=files, traffic=m.traffic)
         except StoreError as error:
             self._store_errors.append(str(error))

@@ -74,6 +74,7 @@ class Measured:
     weighed: tuple[Weighed, ...] = ()
     traced: Traced | None = None
     trace_files: Mapping[str, str] = field(default_factory=dict)
+    memory_files: Mapping[str, str] = field(default_factory=dict)
     traffic: Mapping[str, Column] = field(default_factory=dict)
     neighbour_cores: float | None = None
     weigh_reason: str | None = None

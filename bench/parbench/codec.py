@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from parbench.compact import dense
-from parbench.compressor import Carriage, Compressor, Finish, Reduced
+from parbench.compressor import Carriage, Compressor, Finish, Reduced, uncompressed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,8 +64,9 @@ class MeanCompressor(Compressor):
                 if stays:
                     found.append(uncompressed(mean, grad))
                     continue
-                average = self.decode(mean, grad, key)
-                found.append(Reduced(average=average, contribution=partial(self.decode, own, grad, key)))
+                found.append(
+                    Reduced(average=self.decode(mean, grad, key), contribution=partial(self.decode, own, grad, key))
+                )
             return found
 
         return finish
@@ -240,11 +241,6 @@ def decoded(
         Reduced(average=value(mean), contribution=partial(value, own))
         for value, mean, own in zip(values, means, owns, strict=True)
     ]
-
-
-def uncompressed(mean_B: Tensor, grad_B: Tensor) -> Reduced:
-    """Return what becomes of a gradient that is averaged as it is."""
-    return Reduced(average=mean_B, contribution=lambda: grad_B)
 
 
 def _shorter(length: int, dense: int, world_size: int) -> bool:

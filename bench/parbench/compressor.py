@@ -41,6 +41,11 @@ class Reduced:
     contribution: Callable[[], Tensor | Compact]
 
 
+def uncompressed(mean_B: Tensor, grad_B: Tensor) -> Reduced:
+    """Return what becomes of a gradient that is averaged as it is."""
+    return Reduced(average=mean_B, contribution=lambda: grad_B)
+
+
 Finish = Callable[[], Sequence[Reduced]]
 
 Claims = Literal["nothing", "unbiased", "contraction"]

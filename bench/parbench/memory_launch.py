@@ -21,18 +21,19 @@ T = TypeVar("T")
 OpenAlone = Callable[[RunSpec, Path], Session]
 
 
-def weighed(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...]:
+def weighed(open_alone: OpenAlone, spec: RunSpec, snapshot: Path | None = None) -> tuple[Weighed, ...]:
     """Return the memory of every rank of `spec`.
 
     Args:
         open_alone: starts ranks that can be weighed, and write their logs into a folder.
         spec: what they hold; its links are left out, they hold nothing.
+        snapshot: folder for what allocators of GPUs did; None keeps nothing.
 
     Raises:
         RankLost, RanksStuck: a rank failed, or ran out of memory.
         ParbenchError: the variant cannot run here.
     """
-    return alone(open_alone, spec, lambda variant: variant.weigh())
+    return alone(open_alone, spec, lambda variant: variant.weigh(snapshot))
 
 
 def alone(open_alone: OpenAlone, spec: RunSpec, do: Callable[[Variant], T]) -> T:
@@ -49,10 +50,10 @@ def alone(open_alone: OpenAlone, spec: RunSpec, do: Callable[[Variant], T]) -> T
         return found
 
 
-def weighed_or_why(open_alone: OpenAlone, spec: RunSpec) -> tuple[Weighed, ...] | str:
+def weighed_or_why(open_alone: OpenAlone, spec: RunSpec, snapshot: Path | None = None) -> tuple[Weighed, ...] | str:
     """Return the memory of every rank, or a sentence saying why it could not be measured."""
     try:
-        return weighed(open_alone, spec)
+        return weighed(open_alone, spec, snapshot)
     except (RankLost, RanksStuck, ParbenchError) as error:
         return f"the launch that measures memory failed: {error}"
 

@@ -58,6 +58,7 @@ from parbench.launch.messages import (
 )
 from parbench.loop import run_steps
 from parbench.memory_rank import MemoryRank
+from parbench.memory_snapshot import snapshot
 from parbench.metering import Metering
 from parbench.network.collective_rank import CollectiveRank
 from parbench.powerplan import readers
@@ -311,7 +312,8 @@ class Rank:
         variant = self._variants[command.variant]
         if self._memory is None or variant.trainer is None or variant.job is None or variant.closed is None:
             return WeighDone()
-        with variant.randomness:
+        into = Path(command.snapshot) / f"rank{self._seat.rank}.pickle" if command.snapshot else None
+        with variant.randomness, snapshot(into, self.device):
             found = self._memory.weigh(
                 variant.trainer, variant.job.batch, variant.strategy.period, variant.closed.memory
             )

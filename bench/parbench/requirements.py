@@ -24,11 +24,13 @@ class Demands(NamedTuple):
         require: what must be measurable, or nothing is started: "power".
         exclusive: start nothing where other processes compute on the GPUs.
         find_max_batch: measure every cell with the largest batch that fits into memory.
+        memory_snapshot: keep the history of CUDA's allocator.
     """
 
     require: tuple[str, ...] = ()
     exclusive: bool = False
     find_max_batch: bool = False
+    memory_snapshot: bool = False
 
 
 NO_DEMANDS = Demands()
@@ -56,6 +58,11 @@ def check(demands: Demands, devices: Iterable[str]) -> None:
     for device in dict.fromkeys(devices):
         if demands.require and (why := _no_power(device)) is not None:
             raise MissingError(f"--require power: {why}")
+        if demands.memory_snapshot and device != "cuda":
+            raise MissingError(
+                f"--memory-snapshot keeps the history of CUDA's allocator, and cases compute on {device}; "
+                "leave it out, or use a GPU (--device cuda)"
+            )
         if demands.exclusive and device == "cuda" and (who := _neighbours()) is not None:
             raise MissingError(f"--exclusive: {who}; end them, or choose other boards (CUDA_VISIBLE_DEVICES)")
 

@@ -173,10 +173,14 @@ class Variant:
         self.steps_taken += steps
         return tuple(r for r in replies if isinstance(r, Metered) and r.member)
 
-    def weigh(self) -> tuple[Weighed, ...]:
-        """Take a few steps and return the memory of each member rank; the session was opened with `weigh`."""
+    def weigh(self, snapshot: Path | None = None) -> tuple[Weighed, ...]:
+        """Take a few steps and return the memory of each member rank; the session was opened with `weigh`.
+
+        Args:
+            snapshot: folder into which ranks on GPUs write what their allocators did; None keeps nothing.
+        """
         self._check()
-        replies = self._session.call(Weigh(variant=self._number))
+        replies = self._session.call(Weigh(variant=self._number, snapshot=str(snapshot or "")))
         return tuple(r.weighed for r in replies if isinstance(r, WeighDone) and r.weighed is not None)
 
     def held_out(self) -> Judged:

@@ -41,6 +41,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         threads: compute threads per rank.
         peak_tflops: dense peak of one device in 10^12 FLOPs per second; None takes the table's, where it is listed.
         memory: whether memory is measured, in a launch that holds the one variant alone.
+        memory_snapshot: whether that launch also keeps the history of CUDA's allocator.
         trace_steps: steps taken under the profiler after all that is timed; 0 leaves the trace out.
         execution_trace: whether PyTorch's execution traces are written besides.
         memory_gib: the most memory that each rank may take besides what it begins with; None sets no limit.
@@ -71,6 +72,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     peak_tflops: Annotated[float, msgspec.Meta(gt=0, le=10**9)] | None = None
     memory: bool = True
+    memory_snapshot: bool = False
     trace_steps: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 3
     execution_trace: bool = False
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=10**6)] | None = None
@@ -81,7 +83,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 # When a run is ended, how often it is repeated and what it is held against do not change what it measures.
-_NOT_IDENTITY = ("repeats", "timeout_s", "peak_tflops", "memory", "trace_steps", "execution_trace")
+_NOT_IDENTITY = ("repeats", "timeout_s", "peak_tflops", "memory", "memory_snapshot", "trace_steps", "execution_trace")
 
 
 def canonical(spec: RunSpec) -> bytes:

@@ -163,6 +163,14 @@ def run(
             rich_help_panel=_HOW,
         ),
     ] = True,
+    memory_snapshot: Annotated[
+        bool,
+        typer.Option(
+            "--memory-snapshot",
+            help="Keep what CUDA's allocator did in that launch, for pytorch.org/memory_viz (memory/rank<k>.pickle).",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
     trace: Annotated[
         bool,
         typer.Option(
@@ -340,6 +348,7 @@ def run(
         "repeats": repeats,
         "parity_steps": parity_steps,
         "memory": None if memory else "false",
+        "memory_snapshot": "true" if memory_snapshot else None,
         "trace_steps": trace_steps if trace else "0",
         "execution_trace": "true" if execution_trace else None,
         "memory_gib": memory_gib,
@@ -356,5 +365,10 @@ def run(
     suite = suite_of(what, changes, suite_name)
     from parbench.requirements import Demands
 
-    demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
+    demands = Demands(
+        require=tuple(require or ()),
+        exclusive=exclusive,
+        find_max_batch=find_max_batch,
+        memory_snapshot=memory_snapshot,
+    )
     start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)

@@ -82,9 +82,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Weigh(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Weigh the one variant of ranks that were started for that (`Seat.weigh`)."""
+    """Weigh the one variant of ranks that were started for that (`Seat.weigh`).
+
+    Attributes:
+        variant: which.
+        snapshot: folder for the history of CUDA's allocator; none is kept where it is empty.
+    """
 
     variant: int
+    snapshot: str = ""
 
 
 class Locate(msgspec.Struct, frozen=True, kw_only=True, tag=True):

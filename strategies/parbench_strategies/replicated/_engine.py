@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from parbench.api import CommThread, RankContext, Stopwatch, Ticket
 from parbench_strategies.replicated._exchanger import Exchanger
-from parbench_strategies.replicated._layout import Layout
 from parbench_strategies.replicated._optional import Optional
 from parbench_strategies.replicated._order import Board, Order
 from parbench_strategies.replicated._planning import Planner
+from parbench_strategies.replicated._pools import Pools
 from parbench_strategies.replicated._turns import Turns
 
 
@@ -75,12 +75,13 @@ class Engine:
         # A gradient is divided while it is copied, where nothing else looks at its size.
         self._scale = 1 / ctx.world_size if exchanger.in_place else 1.0
         self._ordering, self._halves, self._board = ordering, halves, board
+        self._pools = Pools(parameters, slots)
         self._slots, self._step = slots, -1
         self._turns: Turns | None = None  # of the step that is under way
         self._left: deque[Turns] = deque()  # of steps whose gradients may be on their way, the latest last
         self._held = self._begun = self._closed = False
         self._started_s, self._early = 0.0, 0
-        self._lay_out()
+        self.lay_out()
         self._hooks = [
             p.register_post_accumulate_grad_hook(partial(self._arrived, name))  # type: ignore[no-untyped-call]
             for name, p in parameters.items()
@@ -97,13 +98,14 @@ class Engine:
             raise RuntimeError("the last step failed, and the ranks may differ; close this trainer and make another")
         self._begun = True
         self._step += 1
-        self._use(self._step % self._slots)
+        self._pools.use(self._step)
         if self._ordering is not None and self._thread is not None:
-            order = self._ordering([lane.priority for lane in self._lanes])
-            self._turns = Turns(self._lanes, order, self._exchanger, self._thread, halves=self._halves)
+            lanes = self._pools.lanes
+            order = self._ordering([lane.priority for lane in lanes])
+            self._turns = Turns(lanes, order, self._exchanger, self._thread, halves=self._halves)
         self._started_s = time.perf_counter()
         self._missing = dict.fromkeys(self._parameters)
-        self._waiting = list(self._sizes)
+        self._waiting = list(self._pools.sizes)
         self._next = 0
         self._handed_over: set[int] = set()
         self._last: Ticket | None = None
@@ -133,7 +135,7 @@ class Engine:
                 self._turns.land_all()
             else:
                 self._exchanger.finish()
-            self._copy_back(self._scattered)
+            self._pools.show(list(self._parameters))
         if self.planned_anew():
             self.lay_out()
 
@@ -151,7 +153,8 @@ class Engine:
     def lay_out(self) -> None:
         """Make pools for the present plan; nothing may be on its way."""
         self._left.clear()
-        self._lay_out()
+        self._pools.lay_out(self._planner.plans, self._planner.order)
+        self._exchanger.lay_out(self._pools.layout)
         self._stopwatch.reset()
 
     def leave(self) -> None:
@@ -165,7 +168,7 @@ class Engine:
         with torch.no_grad(), self._stopwatch.exposed():
             self._early = self._next
             self._take_what_is_held()
-            for number in range(len(self._lanes)):
+            for number in range(len(self._pools.lanes)):
                 if number not in self._handed_over:
                     self._submit(number)
             if self._turns is not None:
@@ -180,18 +183,16 @@ class Engine:
         """Wait until these parameters' gradients of the last step are averaged, and let them see them."""
         with torch.no_grad(), self._stopwatch.exposed():
             for name in names:
-                for number in self._lanes_of[name]:
+                for number in self._pools.lanes_of[name]:
                     self._left[-1].land(number)
-            self._copy_back([name for name in names if name not in self._views])
+            self._pools.show(names)
 
     def land_step(self, ago: int) -> None:
         """Wait for all gradients of the step so many before the last, and let all parameters see them."""
         with torch.no_grad(), self._stopwatch.exposed():
             self._left[-1 - ago].land_all()
-            self._use((self._step - ago) % self._slots)
-            for name, view in self._views.items():
-                self._parameters[name].grad = view
-            self._copy_back(self._scattered)
+            self._pools.use(self._step - ago)
+            self._pools.show(list(self._parameters))
 
     def land_all(self) -> None:
         """Wait until nothing is on its way."""
@@ -220,9 +221,9 @@ class Engine:
 
     def notes(self) -> Mapping[str, str | int | float]:
         """Return what the plan came to, and how many groups of the last step did not wait for the end of backward."""
-        largest = max((lane.flat.numel() * lane.flat.element_size() for lane in self._lanes), default=0)
+        largest = max((lane.flat.numel() * lane.flat.element_size() for lane in self._pools.lanes), default=0)
         return {
-            "groups": len(self._lanes),
+            "groups": len(self._pools.lanes),
             "groups_started_in_backward": self._early,
             "largest_group_bytes": largest,
             **self._exchanger.notes(),
@@ -240,12 +241,12 @@ class Engine:
         self._take(name, parameter)
         if self._overlap:
             if self._board is not None:
-                for number in self._lanes_of[name]:
+                for number in self._pools.lanes_of[name]:
                     if not self._waiting[number]:
                         self._submit(number)
                 return
             # With the last group backward is over: `leave` starts it, without a thread if that has nothing else to do.
-            most = len(self._lanes) - (self._thread is not None and self._turns is None)
+            most = len(self._pools.lanes) - (self._thread is not None and self._turns is None)
             while self._next < most and not self._waiting[self._next]:
                 self._submit(self._next)
 
@@ -257,14 +258,8 @@ class Engine:
             raise RuntimeError(f"{name!r} has lost its gradient inside backward")
         if gradient.layout is not torch.strided:
             gradient = gradient.to_dense()
-        view = self._views.get(name)
-        if view is None:
-            self._layout.scatter(name, gradient.reshape(-1) * self._scale)
-        else:
-            if gradient is not view:
-                torch.mul(gradient, self._scale, out=view)
-            parameter.grad = view
-        for number in self._lanes_of[name]:
+        self._pools.take(name, gradient, self._scale)
+        for number in self._pools.lanes_of[name]:
             self._waiting[number] -= 1
 
     def _submit(self, number: int) -> None:
@@ -276,7 +271,7 @@ class Engine:
         self._next += 1
 
     def _issue(self, job: Callable[[], None]) -> None:
-        if self._thread is None or (self._last is None and self._next + 1 >= len(self._lanes)):
+        if self._thread is None or (self._last is None and self._next + 1 >= len(self._pools.lanes)):
             job()
         else:
             self._last = self._thread.submit(job)
@@ -294,29 +289,3 @@ class Engine:
             if not self._planner.settled:  # later than any other: it is there when all of backward is done
                 self._planner.arrived(name)
             self._take(name, parameter)
-
-    def _copy_back(self, names: Sequence[str]) -> None:
-        for name in names:
-            parameter = self._parameters[name]
-            flat = self._layout.gather(name)
-            if parameter.grad is None or parameter.grad.layout is not torch.strided:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(flat.view(parameter.shape))
-
-    def _lay_out(self) -> None:
-        """Make the pools for the present plan."""
-        plans, order = self._planner.plans, self._planner.order
-        self._layouts = [Layout(plans, self._parameters, order) for _ in range(self._slots)]
-        self._use(0)
-        self._scattered = [name for name in self._parameters if name not in self._views]
-        self._sizes = [len(lane.waits_for) for lane in self._lanes]
-        self._lanes_of: dict[str, list[int]] = {name: [] for name in self._parameters}
-        for number, lane in enumerate(self._lanes):
-            for name in lane.waits_for:
-                self._lanes_of[name].append(number)
-        self._exchanger.lay_out(self._layout)
-
-    def _use(self, slot: int) -> None:
-        """Let the next gradients lie in this pool."""
-        self._layout = self._layouts[slot]
-        self._lanes, self._views = self._layout.lanes, self._layout.views

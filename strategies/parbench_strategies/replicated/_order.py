@@ -147,8 +147,9 @@ class Board:
         timeout_s: float = self._store.timeout.total_seconds()  # type: ignore[attr-defined] # the stubs lack it
         deadline_s = time.monotonic() + timeout_s
         while True:
-            # A client that waits inside the store keeps all others of its process waiting.
-            if self._store.check([key]):
+            # A client that waits inside the store keeps all others of its process waiting: it asks first, but for keys
+            # that it has seen.
+            if self._known or self._store.check([key]):
                 self._known = self._store.get(key).decode().split()
                 if place < len(self._known):
                     return
