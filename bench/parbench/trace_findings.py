@@ -8,9 +8,10 @@ import msgspec
 
 from parbench.columns import TRAFFIC_TYPES, Column
 from parbench.observed_trace import CollectiveKind, Keeping, RankTraced, Traced
-from parbench.tracing import bandwidth, breakdown, clocks, matrix, overlap, skew
+from parbench.tracing import clocks
 from parbench.tracing.phases import steps as steps_of
 from parbench.tracing.spans import Collective, RankTrace
+from parbench.tracing.summary import OfRank, summary
 
 
 def found_in(
@@ -24,22 +25,16 @@ def found_in(
         files: in which they lie -> their bytes.
         shortened: why they are fewer than were asked for.
     """
-    aligned = clocks.aligned(traces)
-    ranks = tuple(_rank(one, aligned.traces, steps) for one in aligned.traces)
-    uncertainty_ns = aligned.uncertainty_ns
+    said = summary(clocks.aligned(traces))
+    sent = {one.rank: _bytes(one.collectives, steps) for one in traces}
     return Traced(
         steps=steps,
-        slowest=max(ranks, key=lambda one: (one.step_s, -one.rank)).rank if ranks else 0,
-        ranks=ranks,
-        collectives=tuple(
-            msgspec.convert(msgspec.structs.asdict(row), CollectiveKind) for row in bandwidth.rows(aligned.traces)
-        ),
-        keeping=tuple(
-            msgspec.convert(msgspec.structs.asdict(one), Keeping)
-            for one in skew.stragglers(skew.waiting(aligned.traces))
-        ),
-        sent=tuple(tuple(row) for row in matrix.sent(aligned.traces).sent),
-        uncertainty_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
+        slowest=said.slowest or 0,
+        ranks=tuple(_rank(one, sent[one.rank]) for one in said.ranks),
+        collectives=tuple(msgspec.convert(msgspec.structs.asdict(row), CollectiveKind) for row in said.communication),
+        keeping=tuple(msgspec.convert(msgspec.structs.asdict(one), Keeping) for one in said.stragglers),
+        sent=tuple(tuple(row) for row in said.matrix.sent),
+        uncertainty_s=None if said.uncertainty_ns is None else said.uncertainty_ns / 1e9,
         files=dict(files),
         shortened=shortened,
     )
@@ -53,20 +48,19 @@ def columns_of(traces: Sequence[RankTrace]) -> Mapping[str, Column]:
     return {name: [row[name] for row in rows] for name in TRAFFIC_TYPES}
 
 
-def _rank(trace: RankTrace, every: Sequence[RankTrace], steps: int) -> RankTraced:
-    found = breakdown.of(trace, every)
+def _rank(one: OfRank, bytes_per_step: dict[str, float] | None) -> RankTraced:
     return RankTraced(
-        rank=trace.rank,
-        coordinate=dict(trace.coordinate),
-        step_s=found.step_s if found else 0.0,
-        parts=found.parts if found else {},
-        unattributed_s=found.unattributed_s if found else 0.0,
-        overlap=overlap.fraction(trace, every),
-        bytes_per_step=_bytes(trace.collectives, steps),
-        collectives=len(trace.collectives),
-        candidates=trace.candidates,
-        recognised=trace.recognised,
-        notes=trace.notes,
+        rank=one.rank,
+        coordinate=dict(one.coordinate),
+        step_s=one.step_s or 0.0,
+        parts=one.breakdown or {},
+        unattributed_s=one.unattributed_s or 0.0,
+        overlap=one.overlap,
+        bytes_per_step=bytes_per_step,
+        collectives=one.collectives,
+        candidates=one.candidates,
+        recognised=one.recognised,
+        notes=one.notes,
     )
 
 
