@@ -1,0 +1,146 @@
+"""SelSync: ranks take a step by themselves unless the gradient of any has changed much; then they synchronise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from parbench.api import (
+    Agrees,
+    Batch,
+    Job,
+    Memory,
+    ModelTrainer,
+    Paper,
+    RankContext,
+    Strategy,
+    Textbook,
+    Trainer,
+    all_reduced,
+    backward,
+    bytes_of,
+    data_parallel,
+    replicated_memory,
+    stepped,
+)
+from parbench_strategies.relaxed._averaging import average, averaged, drifting, start_equal
+from parbench_strategies.relaxed._closed import MOST_STEPS, averaged_bytes
+from parbench_strategies.relaxed._significance import Significance
+
+Aggregate = Literal["params", "grads"]
+
+
+@final
+class Selsync(Strategy):
+    """Synchronises a step if the gradient of any rank has changed by `delta` or more; else each steps by itself.
+
+    Until the window is full every step is synchronised, as in the authors' code, and nobody votes; nor with a `delta`
+    of 0 (every step is synchronised) or inf (none ever is). Momenta stay each rank's own.
+
+    Args:
+        delta: the relative change of a rank's smoothed squared gradient norm from which it votes to synchronise.
+        window: steps that are smoothed over.
+        aggregate: what a synchronised step averages: "params" after the local step (the paper's choice), or "grads"
+            before it, which leaves weights apart that local steps have driven apart.
+    """
+
+    paper = Paper(
+        "Accelerating Distributed ML Training via Selective Synchronization (Tyagi and Swany, 2023)",
+        "https://arxiv.org/abs/2307.07950",
+    )
+    agrees: Agrees = "differently"
+
+    def __init__(self, delta: float = 0.3, window: int = 25, aggregate: Aggregate = "params") -> None:
+        if not delta >= 0:
+            raise ValueError(f"delta must be 0 (every step is synchronised) or more, up to inf (none is), got {delta}")
+        if not 1 <= window <= MOST_STEPS:
+            raise ValueError(f"window must be from 1 to {MOST_STEPS} steps, got {window}")
+        self.delta = delta
+        self.window = window
+        self.aggregate: Aggregate = aggregate
+        if delta == 0 and aggregate == "grads":
+            self.agrees = "closely"  # every gradient is averaged, whatever the optimizer makes of it
+
+    def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction] | None:
+        """Where gradients decide which steps are synchronised there is no closed form."""
+        if self.delta == math.inf or ctx.world_size == 1:
+            return {}
+        if self.delta > 0:
+            return None
+        if self.aggregate == "params":
+            return averaged_bytes(job, ctx, period=1)
+        return {"all_reduce": all_reduced(bytes_of(stepped(job)), ctx.world_size)}
+
+    def textbook(self, job: Job, ctx: RankContext) -> Textbook | None:
+        """A ring all-reduce of all weights in every step that is synchronised: its part of all steps is not known."""
+        if self.delta == math.inf:
+            return Textbook(formula="0", sent_bytes=Fraction(0))
+        return data_parallel(job, ctx) if self.delta == 0 else None
+
+    def memory(self, job: Job, ctx: RankContext) -> Memory:
+        """Every rank repeats everything."""
+        return replicated_memory(job)
+
+    def wrap(self, job: Job, ctx: RankContext) -> Trainer:
+        """Give every rank the weights of rank 0."""
+        return _SelsyncTrainer(job, ctx, self)
+
+
+@final
+class _SelsyncTrainer(ModelTrainer):
+    def __init__(self, job: Job, ctx: RankContext, strategy: Selsync) -> None:
+        super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
+        start_equal(job.model, ctx.comm)
+        self._strategy = strategy
+        self._significance = Significance(strategy.window)
+        self._steps = self._synchronised = self._votes = 0
+        self._change = math.inf
+        self._equal = True
+
+    def step(self, batch: Batch) -> Tensor:
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self.job.model, batch)
+        grads = [p.grad for p in self.job.model.parameters() if p.grad is not None]
+        together = self._agree(grads)
+        whole = self._strategy.aggregate == "params"
+        if together and not whole:
+            average(grads, self.ctx.comm)
+        self.update()
+        if together and whole:
+            average(drifting(self.job.model), self.ctx.comm)
+        self._steps += 1
+        self._synchronised += together
+        self._equal = together and (whole or self._equal)
+        return loss
+
+    def _agree(self, grads: list[Tensor]) -> bool:
+        """Return whether this step is synchronised: the same on every rank."""
+        strategy = self._strategy
+        if strategy.delta in (0, math.inf):
+            return strategy.delta == 0
+        self._change = self._significance.of(float(torch.nn.utils.get_total_norm(grads)) ** 2)
+        if self._steps < strategy.window:
+            return True
+        vote = int(self._change >= strategy.delta)
+        self._votes += vote
+        return bool(self.ctx.comm.sum(torch.tensor([vote], device=self.ctx.device)).item())
+
+    def full_parameters(self) -> Mapping[str, Tensor]:
+        """Return the mean over ranks."""
+        mine = super().full_parameters()
+        return mine if self._equal else averaged(mine.items(), self.ctx.comm)
+
+    def full_buffers(self) -> Mapping[str, Tensor]:
+        """Return the mean over ranks."""
+        return averaged(super().full_buffers().items(), self.ctx.comm)
+
+    def notes(self) -> Mapping[str, str | int | float]:
+        """Return which steps were synchronised, as LSSR (local steps per step), and this rank's votes for that."""
+        lssr = 1 - self._synchronised / self._steps if self._steps else 0.0
+        known = {} if math.isinf(self._change) else {"last_change": self._change}
+        return {"synchronised_steps": self._synchronised, "lssr": lssr, "votes": self._votes, **known}
