@@ -335,7 +335,7 @@ def test_foreign_schemas_are_no_parbench_result(schema: object) -> None:
 
 def test_a_newer_major_is_refused_by_name() -> None:
     newer = {"name": "parbench.record", "major": 3, "minor": 1}
-    with pytest.raises(UnreadableError, match=r"written by a newer version \(3\.1\); this is 1\.2: upgrade parbench"):
+    with pytest.raises(UnreadableError, match=r"written by a newer version \(3\.1\); this is 1\.3: upgrade parbench"):
         decode_record(as_bytes({"schema": newer, "anything": [1]}))
 
 

@@ -20,6 +20,8 @@ from parbench.api import Batch, Probe, RankContext, Trainer
 from parbench.clock import Clock
 from parbench.faults import Fault, strike
 from parbench.launch.messages import StepsDone
+from parbench.record import Series
+from parbench.slowing import SERIES, Pace
 
 
 class Progress(Protocol):
@@ -40,6 +42,7 @@ def run_steps(
     fault: Callable[[int], Fault | None],
     probes: Sequence[Probe] = (),
     loss_scale: float = 1.0,
+    pace: Pace | None = None,
 ) -> StepsDone:
     """Train `count` steps from step number `first` and return this rank's raw samples.
 
@@ -54,9 +57,11 @@ def run_steps(
         fault: step -> the fault injected there, if any.
         probes: cheap meters, told about every step.
         loss_scale: what the losses that the trainer gives are multiplied by.
+        pace: how this rank is slowed on purpose, if it is.
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
+    waits_s: list[float] = []
     positions = 0
     gc.collect()
     for probe in probes:
@@ -69,11 +74,15 @@ def run_steps(
         injected = fault(step)
         if injected is not None:
             strike(injected)
-        started_s = time.perf_counter()
+        started_s, computed_s = time.perf_counter(), time.thread_time()
         batch = batch_of(step)
         loss = trainer.step(batch)
         if injected is not None:
             loss = _disturb(injected, loss, time.perf_counter() - started_s)
+        if pace is not None:
+            # Its thread's time: what it waits for other ranks is no work of its own, and does not become more.
+            waits_s.append(pace.wait_s(step, time.thread_time() - computed_s))
+            time.sleep(waits_s[-1])
         losses.append(loss)
         samples.append(batch.samples)
         positions += batch.targets.numel()
@@ -94,8 +103,15 @@ def run_steps(
         drain_s=drain_s,
         started_s=began_s,
         positions=positions,
-        series=tuple(series for probe in probes for series in probe.stop()),
+        series=(*(series for probe in probes for series in probe.stop()), *_waited(waits_s)),
     )
+
+
+def _waited(waits_s: Sequence[float]) -> list[Series]:
+    if not waits_s:
+        return []
+    source = "sleeps that --rank-speed and --straggler ask for"
+    return [Series(name=SERIES, unit="s", better=None, values=tuple(waits_s), source=source)]
 
 
 def _disturb(fault: Fault, loss: Tensor | None, elapsed_s: float) -> Tensor | None:

@@ -13,7 +13,7 @@ from parbench.spec import RunSpec
 
 SCHEMA_NAME = "parbench.record"
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 2
+SCHEMA_MINOR = 3
 
 Status = Literal["complete", "failed", "oom", "timeout", "unsupported", "interrupted"]
 Quality = Literal["measured", "estimated", "paced", "simulated", "suspect", "unavailable"]

@@ -12,7 +12,10 @@ _CAPTION = (
     "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much."
 )
 # What may differ between cells beside ranks and precision, which have columns of their own.
-_OTHERS = ("size", "global_batch_size", "accumulate", "recompute", "compile", "network", "device", "backend", "seed")
+_OTHERS = (
+    *("size", "global_batch_size", "accumulate", "recompute", "compile", "network", "rank_speed", "straggler"),
+    *("device", "backend", "seed"),
+)
 _SIGNS = {True: "", False: "✗ ", None: ""}
 
 
