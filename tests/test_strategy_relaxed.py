@@ -12,6 +12,7 @@ from contexts import context
 from parbench import RunSpec, Session, UsageError
 from parbench.registry import Registry
 from parbench_strategies.relaxed._significance import Significance
+from parbench_strategies.relaxed.local_sgd import local_steps
 
 PLUGIN = Path(__file__).parent / "optimized.py"
 REGISTRY = Registry([PLUGIN])
@@ -70,14 +71,15 @@ class Played:
 
     def gradients(self, step):
         """Let every rank compute its gradient, scaled so that their mean is that of the batch; return the loss."""
-        batch, total = self.job.batch(step), 0.0
-        for rank, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
-            optimizer.zero_grad()
-            share = batch.share(rank, RANKS)
-            loss = self.job.loss(model(share.inputs), share) / batch.samples
-            (loss * RANKS).backward()
-            total += loss.item()
-        return total
+        return sum(self.gradient(step, rank) for rank in range(RANKS))
+
+    def gradient(self, step, rank):
+        batch, model = self.job.batch(step), self.models[rank]
+        self.optimizers[rank].zero_grad()
+        share = batch.share(rank, RANKS)
+        loss = self.job.loss(model(share.inputs), share) / batch.samples
+        (loss * RANKS).backward()
+        return loss.item()
 
     def update(self):
         for optimizer in self.optimizers:
@@ -178,6 +180,49 @@ def test_post_local_sgd_begins_to_relax_after_its_start(session):
     losses, notes = noted(session, "post_local_sgd(start=5, period=3)", "adam")
     assert close(losses, local_sgd("adam", 3, "keep", start=5))
     assert notes[0]["synchronised_steps"] == 5 + 3  # of 12 steps and 3 of the inspection
+
+
+# ---- ranks of different speed
+
+
+@pytest.mark.parametrize(
+    ("speeds", "steps"), [((1, 0.5, 0.24), [8, 4, 1]), ((0.5, 0.5, 0.1), [8, 8, 1]), ((), [8, 8, 8])]
+)
+def test_local_steps_are_in_proportion_to_speed_and_at_least_one(speeds, steps):
+    assert [local_steps(8, speeds, rank) for rank in range(RANKS)] == steps
+
+
+def heterogeneous(optimizer, period, steps):
+    ranks, losses = Played(optimizer), []
+    for step in range(STEPS):
+        works = [step % period < most for most in steps]
+        seen = [ranks.gradient(step, rank) if work else None for rank, work in enumerate(works)]
+        for work, one in zip(works, ranks.optimizers, strict=True):
+            if work:
+                one.step()
+        present = [loss for loss in seen if loss is not None]
+        losses.append(RANKS * sum(present) / len(present))
+        if (step + 1) % period == 0:
+            ranks.average(ranks.weights)
+            ranks.average(ranks.momenta)
+    return losses
+
+
+def test_a_slow_rank_takes_fewer_local_steps_and_what_it_leaves_out_is_not_counted(session):
+    spec = RunSpec(
+        workload="optimized(optimizer=momentum)",
+        strategy="local_sgd(period=4, heterogeneous=True)",
+        size="smoke",
+        world_size=RANKS,
+        rank_speed="1,1,0.5",
+    )
+    variant = session.add(spec)
+    done = variant.round(STEPS)
+    notes = [one.notes for one in variant.inspect()]
+    variant.close()
+    assert close(done.losses, heterogeneous("momentum", 4, [4, 4, 2]))
+    assert done.samples == (24, 24, 16, 16) * 3
+    assert [one["local_steps_per_period"] for one in notes] == [4, 4, 2]
 
 
 # ---- SelSync

@@ -79,7 +79,7 @@ def _tokens(m: Measured) -> Warned | None:
     """Tokens that are counted are those that were fed: the targets of the batches, counted one by one."""
     if m.unit != "tokens" or not m.rounds:
         return None
-    counted = sum(sum(r.samples) for r in m.rounds) * m.units_per_sample
+    counted = sum(sum(r.ranks[0].samples) for r in m.rounds) * m.units_per_sample
     fed = sum(r.ranks[0].positions for r in m.rounds)
     if counted == fed:
         return None

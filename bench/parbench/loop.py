@@ -61,6 +61,7 @@ def run_steps(
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
+    skipped: list[int] = []
     waits_s: list[float] = []
     positions = 0
     gc.collect()
@@ -76,7 +77,9 @@ def run_steps(
             strike(injected)
         started_s, computed_s = time.perf_counter(), time.thread_time()
         batch = batch_of(step)
+        left_out = trainer.left_out()
         loss = trainer.step(batch)
+        skipped.append(trainer.left_out() - left_out)
         if injected is not None:
             loss = _disturb(injected, loss, time.perf_counter() - started_s)
         if pace is not None:
@@ -99,6 +102,7 @@ def run_steps(
         losses=tuple(x if x is not None and math.isfinite(x) else None for x in values),
         nonfinite=tuple(first + k for k, x in enumerate(values) if x is not None and not math.isfinite(x)),
         samples=tuple(samples),
+        left_out=tuple(skipped) if any(skipped) else (),
         wall_s=wall_s,
         drain_s=drain_s,
         started_s=began_s,

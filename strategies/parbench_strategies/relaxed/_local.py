@@ -30,25 +30,40 @@ class LocalTrainer(ModelTrainer):
         period: steps from one average to the next.
         momentum: what becomes of the optimizer's momenta at an average.
         start: steps of synchronous training before that.
+        most: local steps of this rank in a period; it leaves out the rest, and waits for the average.
     """
 
-    def __init__(self, job: Job, ctx: RankContext, *, period: int, momentum: Momentum, start: int = 0) -> None:
+    def __init__(
+        self, job: Job, ctx: RankContext, *, period: int, momentum: Momentum, start: int = 0, most: int | None = None
+    ) -> None:
         super().__init__(job, ctx, [job.optimizer(job.model.parameters())])
         start_equal(job.model, ctx.comm)
         self._period, self._momentum, self._start = period, momentum, start
-        self._steps = self._averages = 0
+        self._most = period if most is None else most
+        self._steps = self._averages = self._left_out = 0
 
     def step(self, batch: Batch) -> Tensor | None:
-        self.zero_grad()
-        loss = backward(self.job, self.ctx, self.job.model, batch)
+        loss = None
+        if self._apart_for < self._most:
+            loss = self._train(batch)
+        else:
+            self._left_out += batch.share(self.ctx.rank, self.ctx.world_size).samples
         self._steps += 1
-        if self._steps <= self._start:
-            grads = [p.grad for p in self.job.model.parameters() if p.grad is not None]
-            average(grads, self.ctx.comm)
-        self.update()
         if self._apart_for == 0 and self._steps > self._start:
             self._make_equal()
         return loss
+
+    def _train(self, batch: Batch) -> Tensor:
+        self.zero_grad()
+        loss = backward(self.job, self.ctx, self.job.model, batch)
+        if self._steps < self._start:
+            average([p.grad for p in self.job.model.parameters() if p.grad is not None], self.ctx.comm)
+        self.update()
+        return loss
+
+    def left_out(self) -> int:
+        """Return how many samples a slow rank has not come to."""
+        return self._left_out
 
     @property
     def _apart_for(self) -> int:
@@ -77,4 +92,5 @@ class LocalTrainer(ModelTrainer):
     def notes(self) -> Mapping[str, str | int | float]:
         """Return how many steps were local: LSSR, the ratio of local steps to all (Tyagi and Swany 2023)."""
         synchronised = self._averages + min(self._steps, self._start)
-        return {"synchronised_steps": synchronised, "lssr": 1 - synchronised / self._steps if self._steps else 0.0}
+        lssr = 1 - synchronised / self._steps if self._steps else 0.0
+        return {"synchronised_steps": synchronised, "lssr": lssr, "local_steps_per_period": self._most}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import final
 
@@ -22,6 +23,8 @@ class LocalSgd(Strategy):
         period: steps from one average to the next; the paper's I.
         momentum: the optimizer's momenta, at an average, are averaged, kept by each rank, or reset to zero. The paper's
             theory has none.
+        heterogeneous: whether a rank takes local steps in proportion to its speed (`--rank-speed`), the fastest one
+            `period` of them, so that all come to the average together. A slow rank leaves out the rest of its samples.
     """
 
     paper = Paper(
@@ -31,9 +34,10 @@ class LocalSgd(Strategy):
     )
     agrees: Agrees = "differently"
 
-    def __init__(self, period: int = 4, momentum: Momentum = "average") -> None:
+    def __init__(self, period: int = 4, momentum: Momentum = "average", heterogeneous: bool = False) -> None:
         self._period = checked_period(period)
         self.momentum: Momentum = momentum
+        self.heterogeneous = heterogeneous
 
     @property
     def period(self) -> int:
@@ -54,4 +58,16 @@ class LocalSgd(Strategy):
 
     def wrap(self, job: Job, ctx: RankContext) -> Trainer:
         """Give every rank the weights of rank 0."""
-        return LocalTrainer(job, ctx, period=self.period, momentum=self.momentum)
+        most = local_steps(self.period, ctx.speeds, ctx.rank) if self.heterogeneous else self.period
+        return LocalTrainer(job, ctx, period=self.period, momentum=self.momentum, most=most)
+
+
+def local_steps(period: int, speeds: Sequence[float], rank: int) -> int:
+    """Return how many local steps a rank takes in a period: at least one, and all where no speeds are known.
+
+    Args:
+        period: steps of the fastest rank.
+        speeds: of all ranks, relative to each other.
+        rank: which one.
+    """
+    return max(1, math.floor(period * speeds[rank] / max(speeds))) if speeds else period
