@@ -10,7 +10,9 @@ import torch
 
 from contexts import context
 from parbench import RunSpec, Session, UsageError
+from parbench.api import Batch
 from parbench.registry import Registry
+from parbench_strategies.relaxed._injection import Injection
 from parbench_strategies.relaxed._significance import Significance
 from parbench_strategies.relaxed.local_sgd import local_steps
 
@@ -279,6 +281,47 @@ def test_selsync_that_never_synchronises_is_local_training_and_sends_nothing(ses
     assert close(losses, local_sgd("momentum", STEPS + 1, "keep"))
     assert notes[0]["lssr"] == 1
     assert traffic("selsync(delta=inf)") == {}
+
+
+def injected(optimizer, alpha, beta):
+    """Train on what ranks keep and are lent: 8 samples a share, so that o = 8 / 1.25 = 6, and 2 are lent."""
+    ranks, losses = Played(optimizer), []
+    for step in range(STEPS):
+        batch, (lender,) = ranks.job.batch(step), Injection(alpha, beta).lenders(0, step, RANKS)
+        shares, total = [batch.share(rank, RANKS) for rank in range(RANKS)], 0.0
+        for rank, (model, one) in enumerate(zip(ranks.models, ranks.optimizers, strict=True)):
+            one.zero_grad()
+            parts = [shares[rank].cut(0, 8)] if rank == lender else [shares[rank].cut(0, 6), shares[lender].cut(0, 2)]
+            mixed = Batch(inputs=torch.cat([p.inputs for p in parts]), targets=torch.cat([p.targets for p in parts]))
+            loss = ranks.job.loss(model(mixed.inputs), mixed) / 8
+            loss.backward()
+            total += loss.item() / RANKS
+        losses.append(total)
+        ranks.average(ranks.grads)
+        ranks.update()
+    return losses
+
+
+def test_lent_samples_take_the_place_of_others_and_travel(session):
+    spec = RunSpec(
+        workload="optimized(optimizer=momentum)",
+        strategy="selsync(delta=0, aggregate=grads, alpha=0.25, beta=0.25)",
+        size="smoke",
+        world_size=RANKS,
+    )
+    variant = session.add(spec)
+    done = variant.round(STEPS)
+    sent = [one.sent.get("broadcast", 0) for one in variant.inspect()]
+    variant.close()
+    assert close(done.losses, injected("momentum", 0.25, 0.25))
+    assert done.samples == (24 - 2 * 2,) * STEPS
+    assert sorted(sent) == [0, 0, 2 * (6 * 4 + 8)]  # two vectors of six numbers, two classes
+
+
+@pytest.mark.parametrize("partition", ["labels", "shares"])
+def test_whoever_sees_which_sample_of_a_batch_the_mean_gradient_is_the_same(session, partition):
+    losses = run(session, f"selsync(delta=0, aggregate=grads, partition={partition})", "momentum")
+    assert close(losses, synchronous("momentum"))
 
 
 # ---- FedAvg

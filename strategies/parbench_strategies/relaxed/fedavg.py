@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from parbench.api import (
 )
 from parbench_strategies.relaxed._averaging import average, drifting, forget, start_equal
 from parbench_strategies.relaxed._closed import MOST_STEPS, averaged_bytes
+from parbench_strategies.relaxed._partition import portion, refusal
 
 
 @final
@@ -41,6 +42,8 @@ class Fedavg(Strategy):
     Args:
         local_epochs: passes of a client over its data in a round; the paper's E.
         local_batch_size: samples of a client's step; the paper's B.
+        partition: which data clients hold: their "shares" of the batch, or all samples of some "labels", so that data
+            are not identically distributed.
     """
 
     paper = Paper(
@@ -49,13 +52,23 @@ class Fedavg(Strategy):
     )
     agrees: Agrees = "differently"
 
-    def __init__(self, local_epochs: int = 5, local_batch_size: int | float = 10) -> None:
+    def __init__(
+        self,
+        local_epochs: int = 5,
+        local_batch_size: int | float = 10,
+        partition: Literal["shares", "labels"] = "shares",
+    ) -> None:
         if not 1 <= local_epochs <= MOST_STEPS:
             raise ValueError(f"local_epochs must be from 1 to {MOST_STEPS}, got {local_epochs}")
         if not (local_batch_size >= 1 and (local_batch_size == int(local_batch_size) if local_batch_size < 1e9 else 1)):
             raise ValueError(f"local_batch_size must be a whole number of samples, or inf, got {local_batch_size}")
         self.local_epochs = local_epochs
         self.local_batch_size = local_batch_size
+        self.partition: Literal["shares", "labels"] = partition
+
+    def unsupported(self, job: Job, ctx: RankContext) -> str | None:
+        """Ask whether samples have labels, where clients are to hold some of them."""
+        return refusal(self.partition, job)
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """The model is all-reduced once a round."""
@@ -89,7 +102,8 @@ class _FedavgTrainer(ModelTrainer):
         Returns:
             What makes the mean over ranks that of the batch, as the first epoch saw it.
         """
-        mine, strategy = self.ctx.share(batch), self._strategy
+        strategy, ctx = self._strategy, self.ctx
+        mine = portion(strategy.partition, self.job, 0, batch, ctx.rank, ctx.world_size).to(ctx.device)
         weight = mine.samples * self.ctx.world_size / batch.samples
         loss = torch.zeros((), device=self.ctx.device)
         for optimizer in self.optimizers:

@@ -30,6 +30,8 @@ from parbench.api import (
 )
 from parbench_strategies.relaxed._averaging import average, averaged, drifting, start_equal
 from parbench_strategies.relaxed._closed import MOST_STEPS, averaged_bytes
+from parbench_strategies.relaxed._injection import Injection
+from parbench_strategies.relaxed._partition import Partition, portion, refusal
 from parbench_strategies.relaxed._significance import Significance
 
 Aggregate = Literal["params", "grads"]
@@ -47,6 +49,10 @@ class Selsync(Strategy):
         window: steps that are smoothed over.
         aggregate: what a synchronised step averages: "params" after the local step (the paper's choice), or "grads"
             before it, which leaves weights apart that local steps have driven apart.
+        partition: which samples a rank sees: its "shares", drawn anew in every epoch; its own of fixed "chunks" (the
+            paper's DefDP); all of them, each rank in another order ("rotated": SelDP); or some "labels" only.
+        alpha: the part of the ranks that lend samples to all others in a step, drawn anew (data injection).
+        beta: the part of its samples that a rank lends.
     """
 
     paper = Paper(
@@ -55,7 +61,15 @@ class Selsync(Strategy):
     )
     agrees: Agrees = "differently"
 
-    def __init__(self, delta: float = 0.3, window: int = 25, aggregate: Aggregate = "params") -> None:
+    def __init__(
+        self,
+        delta: float = 0.3,
+        window: int = 25,
+        aggregate: Aggregate = "params",
+        partition: Partition = "shares",
+        alpha: float = 0.0,
+        beta: float = 0.0,
+    ) -> None:
         if not delta >= 0:
             raise ValueError(f"delta must be 0 (every step is synchronised) or more, up to inf (none is), got {delta}")
         if not 1 <= window <= MOST_STEPS:
@@ -63,15 +77,25 @@ class Selsync(Strategy):
         self.delta = delta
         self.window = window
         self.aggregate: Aggregate = aggregate
-        if delta == 0 and aggregate == "grads":
+        self.partition: Partition = partition
+        self.injection = Injection(alpha, beta)
+        # In all other cases the mean over ranks is of the same samples, a batch's, whoever sees which.
+        same_samples = partition in ("shares", "labels") and not self.injection
+        if delta == 0 and aggregate == "grads" and same_samples:
             self.agrees = "closely"  # every gradient is averaged, whatever the optimizer makes of it
 
+    def unsupported(self, job: Job, ctx: RankContext) -> str | None:
+        """Ask whether the data can be partitioned so."""
+        return refusal(self.partition, job)
+
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction] | None:
-        """Where gradients decide which steps are synchronised there is no closed form."""
-        if self.delta == math.inf or ctx.world_size == 1:
+        """Where gradients decide which steps are synchronised, or chance who lends, there is no closed form."""
+        if ctx.world_size == 1:
             return {}
-        if self.delta > 0:
+        if self.injection or 0 < self.delta < math.inf:
             return None
+        if self.delta == math.inf:
+            return {}
         if self.aggregate == "params":
             return averaged_bytes(job, ctx, period=1)
         return {"all_reduce": all_reduced(bytes_of(stepped(job)), ctx.world_size)}
@@ -98,13 +122,13 @@ class _SelsyncTrainer(ModelTrainer):
         start_equal(job.model, ctx.comm)
         self._strategy = strategy
         self._significance = Significance(strategy.window)
-        self._steps = self._synchronised = self._votes = 0
+        self._steps = self._synchronised = self._votes = self._left_out = 0
         self._change = math.inf
         self._equal = True
 
     def step(self, batch: Batch) -> Tensor:
         self.zero_grad()
-        loss = backward(self.job, self.ctx, self.job.model, batch)
+        loss = self._backward(batch)
         grads = [p.grad for p in self.job.model.parameters() if p.grad is not None]
         together = self._agree(grads)
         whole = self._strategy.aggregate == "params"
@@ -117,6 +141,19 @@ class _SelsyncTrainer(ModelTrainer):
         self._synchronised += together
         self._equal = together and (whole or self._equal)
         return loss
+
+    def _backward(self, batch: Batch) -> Tensor:
+        strategy, ctx = self._strategy, self.ctx
+        share = portion(strategy.partition, self.job, self._steps, batch, ctx.rank, ctx.world_size).to(ctx.device)
+        samples = batch.samples
+        if strategy.injection and ctx.world_size > 1:
+            share, samples, left_out = strategy.injection.mixed(share, samples, self._steps, ctx)
+            self._left_out += left_out
+        return backward(self.job, ctx, self.job.model, batch, share=share, samples=samples)
+
+    def left_out(self) -> int:
+        """Return how many samples made room for those that others lend."""
+        return self._left_out
 
     def _agree(self, grads: list[Tensor]) -> bool:
         """Return whether this step is synchronised: the same on every rank."""
