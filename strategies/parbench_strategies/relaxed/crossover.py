@@ -24,6 +24,7 @@ from parbench.api import (
     Job,
     Memory,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -54,6 +55,7 @@ class Crossover(Strategy):
         "(Luo et al., 2021)",
         "https://arxiv.org/abs/2103.07974",
     )
+    point = Point(synchrony="every step; two jobs in turns", order="one job, then the other")
     agrees: Agrees = "differently"  # each job sees half of the batches
 
     @property

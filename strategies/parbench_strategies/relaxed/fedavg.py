@@ -18,6 +18,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -50,6 +51,7 @@ class Fedavg(Strategy):
         "Communication-Efficient Learning of Deep Networks from Decentralized Data (McMahan et al., 2017)",
         "https://arxiv.org/abs/1602.05629",
     )
+    point = Point(fusion="the model as one message", synchrony="every round of local epochs")
     agrees: Agrees = "differently"
 
     def __init__(

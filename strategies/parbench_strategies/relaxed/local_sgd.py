@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import final
 
-from parbench.api import Agrees, Job, Memory, Paper, RankContext, Strategy, Textbook, Trainer, replicated_memory
+from parbench.api import Agrees, Job, Memory, Paper, Point, RankContext, Strategy, Textbook, Trainer, replicated_memory
 from parbench_strategies.relaxed._closed import averaged_bytes, checked_period, once_a_period
 from parbench_strategies.relaxed._local import LocalTrainer, Momentum
 
@@ -32,6 +32,7 @@ class LocalSgd(Strategy):
         "for Deep Learning (Yu et al., 2019)",
         "https://arxiv.org/abs/1807.06629",
     )
+    point = Point(fusion="the model as one message", synchrony="every k steps")
     agrees: Agrees = "differently"
 
     def __init__(self, period: int = 4, momentum: Momentum = "average", heterogeneous: bool = False) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import final
 
-from parbench.api import Agrees, Job, Memory, Paper, RankContext, Strategy, Textbook, Trainer, replicated_memory
+from parbench.api import Agrees, Job, Memory, Paper, Point, RankContext, Strategy, Textbook, Trainer, replicated_memory
 from parbench_strategies.relaxed._closed import MOST_STEPS, averaged_bytes, checked_period, once_a_period
 from parbench_strategies.relaxed._local import LocalTrainer, Momentum
 
@@ -25,6 +25,7 @@ class PostLocalSgd(Strategy):
     """
 
     paper = Paper("Don't Use Large Mini-Batches, Use Local SGD (Lin et al., 2020)", "https://arxiv.org/abs/1808.07217")
+    point = Point(fusion="the model as one message", synchrony="every step, later every k steps")
     agrees: Agrees = "differently"
 
     def __init__(self, start: int = 8, period: int = 4, momentum: Momentum = "keep") -> None:

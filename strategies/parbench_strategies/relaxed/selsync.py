@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal, final
+from typing import Final, Literal, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -35,6 +36,8 @@ from parbench_strategies.relaxed._partition import Partition, portion, refusal
 from parbench_strategies.relaxed._significance import Significance
 
 Aggregate = Literal["params", "grads"]
+
+_COUNTED: Final = 5  # steps of a round, unless told otherwise
 
 
 @final
@@ -59,6 +62,7 @@ class Selsync(Strategy):
         "Accelerating Distributed ML Training via Selective Synchronization (Tyagi and Swany, 2023)",
         "https://arxiv.org/abs/2307.07950",
     )
+    point = Point(fusion="the model as one message", synchrony="on demand: where gradients change")
     agrees: Agrees = "differently"
 
     def __init__(
@@ -83,6 +87,11 @@ class Selsync(Strategy):
         same_samples = partition in ("shares", "labels") and not self.injection
         if delta == 0 and aggregate == "grads" and same_samples:
             self.agrees = "closely"  # every gradient is averaged, whatever the optimizer makes of it
+
+    @property
+    def period(self) -> int:
+        """Some steps that are synchronised and some that are not: what one alone takes and sends would say little."""
+        return min(self.window, _COUNTED) if 0 < self.delta < math.inf else 1
 
     def unsupported(self, job: Job, ctx: RankContext) -> str | None:
         """Ask whether the data can be partitioned so."""

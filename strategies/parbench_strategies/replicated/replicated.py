@@ -23,6 +23,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Repeats,
     Stopwatch,
@@ -57,6 +58,7 @@ class Replicated(Strategy):
         "PyTorch Distributed: Experiences on Accelerating Data Parallel Training (Li et al., 2020)",
         "https://arxiv.org/abs/2006.15704",
     )
+    point = Point(fusion="for choice", compressor="for choice", collective="for choice")
     agrees: Agrees = "closely"
     repeats: Repeats = "bitwise"
 
