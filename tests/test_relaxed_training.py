@@ -1,4 +1,4 @@
-"""Relaxed synchrony at its papers' settings reaches the accuracy of synchronous training, seed by seed."""
+"""Relaxed synchrony at its papers' settings is no less accurate than synchronous training, seed by seed."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TOLERANCE = 0.01
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_selsync_and_local_sgd_reach_the_accuracy_of_synchronous_training():
+def test_selsync_and_local_sgd_lose_no_accuracy_against_synchronous_training():
     bare: dict[int, float] = {}
     with Session(world_size=RANKS) as session:
         for system in ("selsync", "local_sgd(period=4)"):
@@ -20,4 +20,4 @@ def test_selsync_and_local_sgd_reach_the_accuracy_of_synchronous_training():
             mean, low, high = interval(found)
             print(f"{system}: {mean:+.4f} [{low:+.4f}, {high:+.4f}] more than synchronous, LSSR {lssr:.2f}")
             assert lssr > 0.5, "it is hardly relaxed: accuracy shows nothing"
-            assert -TOLERANCE < low <= high < TOLERANCE, system
+            assert low > -TOLERANCE, system
