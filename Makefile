@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links agreement power gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links agreement systems relaxed power gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -54,6 +54,15 @@ agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ra
 	-$(BIN)/parbench run docs/agreement.toml
 	{ sed '/^|/,$$d' docs/agreement.md; $(BIN)/parbench show results/agreement --agreement; } > docs/agreement.new
 	mv docs/agreement.new docs/agreement.md
+
+systems: $(READY) ## docs/systems.md: papers' systems, what they send and how closely they train (some minutes)
+	-$(BIN)/parbench run docs/systems.toml
+	{ sed '/^|/,$$d' docs/systems.md; $(BIN)/parbench show results/systems --systems; } > docs/systems.new
+	mv docs/systems.new docs/systems.md
+
+relaxed: $(READY) ## docs/relaxed.md: what relaxed synchrony costs in accuracy, over ten seeds (minutes)
+	{ sed '/^|/,$$d' docs/relaxed.md; $(BIN)/python tests/relaxed_training.py; } > docs/relaxed.new
+	mv docs/relaxed.new docs/relaxed.md
 
 power: $(READY) ## docs/power.md: how often changes are found, by simulation (some minutes)
 	$(BIN)/python tests/compare/power.py > docs/power.new

@@ -30,6 +30,7 @@ from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replica
 from parbench.job import Batch, Job, OptimizerFactory
 from parbench.order import checked_order
 from parbench.paper import Paper
+from parbench.point import Point
 from parbench.record import Agrees, Series
 from parbench.stopwatch import Stopwatch
 from parbench.traffic import Textbook, all_reduce_bytes, all_reduced, data_parallel, shared_out, trained_bytes
@@ -61,6 +62,7 @@ __all__ = [
     "OptimizerFactory",
     "Paper",
     "PeerCollective",
+    "Point",
     "Probe",
     "RankContext",
     "Reduced",
@@ -108,6 +110,7 @@ class Strategy(abc.ABC):
 
     Attributes:
         paper: where the idea comes from.
+        point: where it lies in the space of replicated strategies, if it is a paper's system; for docs/systems.md.
         agrees: how closely it trains as one process does on the same global batches.
         ranks: the world size it always uses; None takes whatever is asked for.
         period: steps after which its pattern repeats (local SGD's synchronisation); rounds are multiples of it.
@@ -119,6 +122,7 @@ class Strategy(abc.ABC):
     """
 
     paper: ClassVar[Paper]
+    point: ClassVar[Point | None] = None
     agrees: Agrees
     ranks: ClassVar[int | None] = None
     repeats: Repeats = "bitwise"

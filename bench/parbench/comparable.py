@@ -23,6 +23,8 @@ _FORBIDDING = (
     "seed",
     "threads",
     "network",
+    "rank_speed",
+    "straggler",
 )
 # What the others are held against unless something else is asked for.
 REFERENCE = "single"
@@ -78,6 +80,8 @@ def group_of(cell: Cell) -> tuple[object, ...]:
         spec.device,
         spec.backend,
         spec.network,
+        spec.rank_speed,
+        spec.straggler,
         cell.fingerprint,
         cell.software,
     )

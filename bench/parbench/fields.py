@@ -125,6 +125,8 @@ def _advice(name: str) -> str:
     default = next(one.default for one in msgspec.structs.fields(RunSpec) if one.name == name)
     if name == "network":
         return "see parbench list networks"
+    if name in ("rank_speed", "straggler"):
+        return "leave it out to slow nobody"
     if default is None:
         return "leave it out for an automatic choice"
     if default is msgspec.NODEFAULT:

@@ -70,6 +70,7 @@ class Job:
         held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
             synthetic, with `held_out_reason`.
         held_out_reason: why there is no held-out data.
+        steps_per_epoch: steps in which every train sample comes once; None where the data has no epochs.
         loss_scale: factor that `loss` holds beside the sum, for half precision; who reports a loss divides by it.
     """
 
@@ -85,4 +86,5 @@ class Job:
     unused: Sequence[str] = ()
     held_out: Callable[[nn.Module], Mapping[str, float]] | None = None
     held_out_reason: str = "the data is synthetic: there is nothing to hold out"
+    steps_per_epoch: int | None = None
     loss_scale: float = 1.0

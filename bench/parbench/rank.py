@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from parbench import axes, parity
+from parbench import axes, parity, slowing
 from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
 from parbench.capture import Place, captured, count
@@ -163,6 +163,7 @@ class Rank:
         if member:
             ctx = self._context(spec, group)
             why = workload.unsupported() or axes.unsupported(spec)
+            why = why or slowing.unsupported(spec.rank_speed, self.device.type)
             shapes = self._builder.shapes(workload, spec) if why is None else None
             if shapes is not None:
                 never = strategy.impossible(shapes, spec.world_size)
@@ -213,6 +214,7 @@ class Rank:
             comm=Comm(group, rank, spec.world_size, self._groups),
             accumulate=spec.accumulate,
             generator=torch.Generator().manual_seed(spec.seed),
+            speeds=() if spec.rank_speed is None else slowing.parse_speeds(spec.rank_speed)[: spec.world_size],
         )
 
     def _examine(self, command: Examine) -> Reply:
@@ -276,6 +278,9 @@ class Rank:
                 fault=self._fault_of(variant.spec.strategy),
                 probes=variant.probes,
                 loss_scale=variant.job.loss_scale,
+                pace=slowing.pace_of(
+                    self._seat.rank, variant.spec.rank_speed, variant.spec.straggler, variant.spec.seed
+                ),
             )
         return msgspec.structs.replace(done, compile_s=self._builder.compiled_s - compiled_s)
 

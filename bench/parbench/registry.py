@@ -21,6 +21,7 @@ from parbench.errors import MissingError, ParbenchError, UsageError, unknown_nam
 from parbench.fusion import FusionRule
 from parbench.grammar import Call, parse
 from parbench.paper import Paper
+from parbench.point import Point
 from parbench.schedule import Schedule
 from parbench.spec import RunSpec
 
@@ -47,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         arguments: its constructor's arguments, as `name=default`.
         paper_title: where the idea comes from.
         paper_url: where to read it.
+        point: where a system lies in the space of replicated strategies; None for what is no such system.
         sizes: a workload's sizes.
         source: where a workload's model and data come from.
         origin: the file or entry point that defines it.
@@ -59,6 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     paper_title: str = ""
     paper_url: str = ""
+    point: Point | None = None
     sizes: tuple[str, ...] = ()
     source: str = ""
     origin: str
@@ -221,12 +224,14 @@ class _Nested:
 def _described(kind: Kind, found: Found, cls: type) -> Entry:
     module_doc = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
     paper: object = getattr(cls, "paper", None)
+    point: object = getattr(cls, "point", None)
     entry = Entry(
         name=found.name,
         summary=module_doc.partition("\n")[0],
         arguments=bind.arguments(cls),
         paper_title=paper.title if isinstance(paper, Paper) else "",
         paper_url=paper.url if isinstance(paper, Paper) else "",
+        point=point if isinstance(point, Point) else None,
         origin=found.origin,
     )
     if kind != "workload":

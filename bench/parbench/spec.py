@@ -48,6 +48,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         probes: meters to run in the timed rounds, such as "contention".
         network: links between the ranks, such as "100mbit" or "two-racks(rate=1gbit, oversubscription=4)"; None leaves
             them as they are.
+        rank_speed: how fast each rank computes, relative to what it can, such as "1,1,0.5"; None slows nobody.
+        straggler: when ranks stop for a while, such as "exponential(mean=0.2, every=10)"; None lets none stop.
         timeout_s: seconds without progress after which a run is ended.
         data_hash: hash of the data the workload reads; filled in when the spec is resolved.
     """
@@ -78,6 +80,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=10**6)] | None = None
     probes: tuple[str, ...] = ()
     network: str | None = None
+    rank_speed: str | None = None
+    straggler: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
     data_hash: str | None = None
 

@@ -270,6 +270,25 @@ def run(
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    rank_speed: Annotated[
+        _Text,
+        typer.Option(
+            "--rank-speed",
+            metavar="S,S,...",
+            help="How fast each rank computes, relative to what it can: `1,1,0.5` (on a CPU).",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    straggler: Annotated[
+        _Text,
+        typer.Option(
+            "--straggler",
+            metavar="DISTRIBUTION",
+            help="Ranks that stop now and then: `exponential(mean=0.2, every=10)`, `fixed(seconds)`, "
+            "`uniform(low, high)`; with `rank=K` that one alone.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -358,6 +377,8 @@ def run(
         "backend": backend,
         "threads": threads,
         "network": network,
+        "rank_speed": rank_speed,
+        "straggler": straggler,
     }
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}

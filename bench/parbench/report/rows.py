@@ -56,6 +56,8 @@ def group_name(cell: Cell, cells: Sequence[Cell]) -> str:
         ("", "device"),
         ("", "backend"),
         ("network", "network"),
+        ("speeds", "rank_speed"),
+        ("straggler", "straggler"),
     )
     for label, attribute in shown:
         if _varies(spec, others, attribute):
