@@ -60,6 +60,7 @@ PLACES: Mapping[Kind, Place] = {
         base="Workload",
         needs=("unit", "sizes", "source"),
         plural="workloads",
+        named_by="name",
     ),
     "probe": Place(
         package="parbench.probes",

@@ -88,3 +88,21 @@ def batches(train: Batch, batch_size: int, seed: int) -> Callable[[int], Batch]:
         return Batch(inputs=train.inputs[index_B], targets=train.targets[index_B])
 
     return batch
+
+
+def skewed_tokens(context: int, vocabulary: int, batch_size: int, seed: int) -> Callable[[int], Batch]:
+    """Return step -> tokens drawn from (seed, step), and those one place later: a few are frequent, most are rare.
+
+    Raises:
+        UsageError: a batch would be empty.
+    """
+    if batch_size < 1:
+        raise UsageError(f"global batch size {batch_size} holds no sample; give 1 or more")
+
+    def batch(step: int) -> Batch:
+        uniform = torch.rand(batch_size, context + 1, generator=generator(seed, "tokens", step))
+        # Cubed, so that a tenth of the vocabulary makes nearly half of the tokens.
+        tokens = (uniform**3 * vocabulary).long().clamp_(max=vocabulary - 1)
+        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous())
+
+    return batch
