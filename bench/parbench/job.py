@@ -67,10 +67,13 @@ class Job:
         whole: pattern of `shardings` -> elements along the cut dim that must stay together, an attention head for one.
         unused: names of trainable parameters that a step may leave without a gradient; on some ranks only is
             what `ddp`, `horovod_like` and `replicated` cope with, and other families do not.
-        held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
-            synthetic, with `held_out_reason`.
+        sparse: names of parameters whose gradients are sparse: of touched rows alone.
+        held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right, and what else the field
+            judges such a model by ("roc_auc", "dice"), from 0 to 1}; None where there is no such data, with
+            `held_out_reason`.
         held_out_reason: why there is no held-out data.
         loss_scale: factor that `loss` holds beside the sum, for half precision; who reports a loss divides by it.
+        notes: what is particular to its data, for the record.
     """
 
     model: nn.Module
@@ -83,6 +86,8 @@ class Job:
     shardings: Mapping[str, str] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
     unused: Sequence[str] = ()
+    sparse: Sequence[str] = ()
     held_out: Callable[[nn.Module], Mapping[str, float]] | None = None
     held_out_reason: str = "the data is synthetic: there is nothing to hold out"
     loss_scale: float = 1.0
+    notes: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -61,6 +61,7 @@ from parbench.powerplan import readers
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
+from parbench.suitability import unsuitable
 from parbench.support import Support
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -160,7 +161,7 @@ class Rank:
             shapes = self._builder.shapes(workload, spec) if why is None else None
             if shapes is not None:
                 never = strategy.impossible(shapes, spec.world_size)
-                why = never or strategy.unsupported(shapes, ctx)
+                why = never or strategy.unsupported(shapes, ctx) or unsuitable(strategy, shapes, ctx.dtype, self.device)
             if shapes is not None and why is None:
                 closed = closed_forms(strategy, shapes, ctx)
                 why = self._support.missing(strategy, shapes, ctx)

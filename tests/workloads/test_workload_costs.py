@@ -10,6 +10,7 @@ import pytest
 from workload_cases import META, workload
 
 from parbench.flops import training_flops
+from parbench.registry import Registry
 
 
 def built(name, size, batch=3):
@@ -169,3 +170,80 @@ def test_two_experts_work_on_a_token(size, s):
     weights = 12 * layers * width**2 + mixed * 8 * width**2 + vocabulary * width  # a second perceptron where mixed
     per_token = 6 * (weights + mixed * width * experts) + attended(layers, width, context)
     assert flops("moe-gpt", size) == 3 * context * per_token
+
+
+# ---- recurrent layers: four gates, 2 per weight and place; the first state is zero and needs no gradient
+
+
+def lstms(batch, length, *widths, data=False):
+    """Cost of LSTM layers one after the other: 8 H (D + H) forward (docs/metrics.md), twice that backward."""
+    total = 0
+    for k, (d, h) in enumerate(itertools.pairwise(widths)):
+        total += batch * (3 * length * 8 * h * (d + h) - 8 * h * h)
+        total -= batch * length * 8 * h * d if data and not k else 0
+    return total
+
+
+def test_a_recurrent_language_model(tmp_path):
+    job = workload("lstm", tmp_path).build("smoke", 0, META, 3)
+    assert sum(training_flops(job).values()) == lstms(3, 16, 16, 24, 24) + linear(3 * 16, 24, 97)
+    d, h = 512, 2336
+    layers = [4 * h * (a + h + 2) for a in (d, h)]  # two matrices and two biases for each of four gates
+    large = workload("lstm", tmp_path).build("70m", 0, META, 3)
+    assert sum(p.numel() for p in large.model.parameters()) == 97 * d + sum(layers) + 97 * (h + 1)
+    assert sum(layers) > 70e6
+
+
+def test_recurrent_classifiers():
+    assert flops("digit-rows", "small") == lstms(3, 8, 8, 64, 64, data=True) + linear(3, 64, 10)
+    assert flops("disruption", "smoke") == lstms(3, 16, 14, 16, 16, data=True) + linear(3 * 16, 16, 1)
+    assert parameters("disruption", "70m") > 70e6
+
+
+def test_encoders_and_decoders():
+    """The decoder's first state is the encoder's last, so only the encoder and the decoder's cell spare anything."""
+    h, length, vocabulary = 24, 6, 12
+    decoder = 3 * 3 * length * 8 * h * (h + h)
+    attention = 12 * 3 * length * length * h  # scores and mixture, 2 each forward, twice that backward
+    head = linear(3 * length, 2 * h, h, vocabulary)
+    assert flops("seq2seq", "smoke") == lstms(3, length, h, h) + decoder + attention + head
+
+
+def test_a_language_model_with_sampled_softmax():
+    """Scores are products of single rows, which no matrix unit computes."""
+    row, hidden, length = 512, 2048, 20
+    assert flops("sparse-lm", "1b-word") == lstms(3, length, row, hidden) + linear(3 * length, hidden, row)
+    expected = 2 * 800_000 * row + 4 * hidden * (row + hidden + 2) + row * (hidden + 1)
+    assert parameters("sparse-lm", "1b-word") == expected
+
+
+@pytest.mark.parametrize(("size", "s"), [("smoke", (4, 2, 8)), ("lamp32", (32, 4, 64))])
+def test_a_u_net(size, s):
+    filters, depth, side = s
+    widths = [filters << k for k in range(depth)]
+    layers = []  # (side, kernel, in, out); sides are cubed
+    for k, width in enumerate(widths):
+        layers += [(side >> k + 1, 3, widths[k - 1] if k else 1, width), (side >> k + 1, 3, width, width)]
+    for k in range(depth - 1, 0, -1):
+        layers.append((side >> k, 1, widths[k], widths[k - 1]))
+        layers += [(side >> k, 3, 2 * widths[k - 1], widths[k - 1]), (side >> k, 3, widths[k - 1], widths[k - 1])]
+    layers += [(side, 1, filters, filters), (side, 3, filters, filters), (side, 3, filters, filters)]
+    layers.append((side, 1, filters, 2))
+    costs = [2 * n**3 * k**3 * i * o for n, k, i, o in layers]
+    assert flops("unet3d", size) == 3 * (3 * sum(costs) - costs[0])
+
+
+@pytest.mark.parametrize(("size", "shape"), [("smoke", (1, 32, 256, 16)), ("base", (12, 768, 2500, 10))])
+def test_a_transformer_on_series(size, shape):
+    layers, width, measurements, stride = shape
+    positions = measurements // stride
+    stem = 4 * positions * 12 * stride * width
+    blocks = positions * (6 * 12 * layers * width**2 + attended(layers, width, positions))
+    assert flops("ecg", size) == 3 * (stem + blocks + 6 * width * 4)
+
+
+def test_a_product_of_matrices(tmp_path):
+    assert flops("matrix-recovery", "small", 100) == linear(100, 100, 100, 100, 100) - 2 * 100**3
+    small = Registry().resolve("workload", "matrix-recovery(compressed=True)").build("small", 0, META, 100)
+    # 2 d r + (L - 2) r^2 instead of L d^2 (Kwon et al. 2024), with r twice the rank
+    assert sum(p.numel() for p in small.model.parameters()) == 2 * 100 * 10 + 10 * 10

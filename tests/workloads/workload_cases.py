@@ -33,10 +33,18 @@ LARGE = [("gpt", name) for name in ("25m", "gpt2", "gpt2-medium", "gpt2-large", 
 MORE = [
     "alexnet",
     "bert",
+    "digit-rows",
+    "disruption",
+    "ecg",
     "googlenet",
+    "lstm",
+    "matrix-recovery",
     "mlp",
     "moe-gpt",
     "resnet",
+    "seq2seq",
+    "sparse-lm",
+    "unet3d",
     "vgg",
     "vit",
 ]
@@ -73,6 +81,8 @@ def workload(name: str, folder: Path) -> Workload:
         return Text(path=str(write_text(folder)))
     if name == "gpt":
         return Gpt()
+    if name == "lstm":
+        return Registry().resolve("workload", f"lstm(path={str(write_text(folder))!r})")
     return Registry().resolve("workload", name)
 
 

@@ -59,6 +59,7 @@ class Replicated(Strategy):
     )
     agrees: Agrees = "closely"
     repeats: Repeats = "bitwise"
+    takes_sparse = True  # they are exchanged as dense ones
 
     def __init__(
         self,
