@@ -114,9 +114,9 @@ class Strategy(abc.ABC):
 
     paper: ClassVar[Paper]
     agrees: Agrees
-    ranks: ClassVar[int | None] = None
+    ranks: int | None = None
     repeats: Repeats = "bitwise"
-    consumes_model: ClassVar[bool] = False
+    consumes_model: bool = False
     takes_sparse: bool = False
     shards: Sequence[str] = ()
 

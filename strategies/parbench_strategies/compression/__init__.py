@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from parbench_strategies.compression.fp16 import Fp16
     from parbench_strategies.compression.none import Nothing
 
-__all__ = ["Nothing"]
+__all__ = ["Fp16", "Nothing"]
 
-_HOMES: Final = {"none": ("Nothing",)}
+_HOMES: Final = {"fp16": ("Fp16",), "none": ("Nothing",)}
 
 
 def __getattr__(name: str) -> object:
