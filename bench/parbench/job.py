@@ -40,8 +40,13 @@ class Batch:
         return Batch(inputs=self.inputs[start:stop], targets=self.targets[start:stop])
 
     def to(self, device: torch.device) -> Batch:
-        """Return the same samples on `device`."""
-        return Batch(inputs=self.inputs.to(device), targets=self.targets.to(device))
+        """Return the same samples on `device`; from pinned memory a GPU copies while the host goes on."""
+        inputs, targets = (t.to(device, non_blocking=device.type == "cuda") for t in (self.inputs, self.targets))
+        return Batch(inputs=inputs, targets=targets)
+
+    def pinned(self) -> Batch:
+        """Return the same samples in pinned memory."""
+        return Batch(inputs=self.inputs.pin_memory(), targets=self.targets.pin_memory())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +58,8 @@ class Job:
         loss: (outputs, share) -> the *sum* over the share's samples of each sample's loss, a 0-d tensor. Divided by the
             number of samples of the global batch it is this share's part of the mean, however the batch is cut.
         optimizer: makes the optimizer for the parameters a rank holds.
-        batch: step -> the global batch of that step (CPU tensors); the same on every rank, for any order of calls. The
-            last batch of an epoch may be smaller.
+        batch: step -> the global batch of that step (CPU tensors); the same on every rank, for any order of calls and
+            from any thread. The last batch of an epoch may be smaller.
         unit: what is counted besides samples: "samples" or "tokens".
         units_per_sample: how many of them one sample is.
         blocks: names of the sub-modules where FSDP wraps and pipelines cut, in forward order; applying them one after

@@ -86,6 +86,15 @@ def run(
             rich_help_panel=_WHAT,
         ),
     ] = None,
+    data_workers: Annotated[
+        _Text,
+        typer.Option(
+            "--data-workers",
+            metavar="N",
+            help="Threads of each rank that make the next batches; the time steps wait for theirs is reported.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     precision: Annotated[
         _Text,
         typer.Option(
@@ -301,6 +310,7 @@ def run(
         "size": size,
         "global_batch_size": global_batch_size,
         "accumulate": accumulate,
+        "data_workers": data_workers,
         "precision": precision,
         "recompute": recompute,
         "compile": "true" if compiled else None,
