@@ -180,6 +180,7 @@ class Registry:
         candidates = self._all(kind).get(name, [])
         if not candidates:
             advice = f"parbench list {PLACES[kind].plural}; one from your own file, in a record too: --plugin FILE"
+            advice += ", or --workload package.module:function" if kind == "workload" else ""
             also = self.names("compressor") if kind == "strategy" else []
             raise unknown_name(kind, name, [*self.names(kind), *also], advice)
         if len(candidates) > 1:
@@ -263,6 +264,10 @@ def _torch_missing() -> bool:
 def _load(kind: Kind, found: Found) -> type:
     if PLACES[kind].torch and _torch_missing():
         raise MissingError(TORCH_MISSING)
+    if found.function:
+        from parbench.function_workload import workload_class
+
+        return workload_class(found.module, found.attribute or "")
     module = _imported(kind, found)
     cls = _only_class(kind, found, module)
     lacking = [name for name in PLACES[kind].needs if getattr(cls, name, None) is None]

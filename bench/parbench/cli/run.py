@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parbench.cli.request import changes_of, suite_of
+from parbench.cli.request import changes_of, named, suite_of
 from parbench.cli.running import start
 
 EXAMPLES = (
@@ -266,6 +266,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    workload: Annotated[
+        _Text,
+        typer.Option(
+            "--workload",
+            metavar="MODULE:FUNCTION",
+            help="Your own workload, imported: a function(size, seed, device, batch size) that returns a Job.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option("-o", "--out", metavar="DIR", help="Folder of all results.", rich_help_panel=_RESULTS),
@@ -331,8 +341,9 @@ def run(
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
-    suite = suite_of(what, changes, suite_name)
+    plugins = [*(plugin or []), *([Path(workload)] if workload else [])]
+    suite = suite_of(named(what, workload), changes, suite_name)
     from parbench.requirements import Demands
 
     demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
-    start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    start(suite, plugins, out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
