@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links agreement systems relaxed power gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links agreement systems relaxed \
+  workloads precision power gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -67,6 +68,13 @@ relaxed: $(READY) ## docs/relaxed.md: what relaxed synchrony costs in accuracy, 
 power: $(READY) ## docs/power.md: how often changes are found, by simulation (some minutes)
 	$(BIN)/python tests/compare/power.py > docs/power.new
 	mv docs/power.new docs/power.md
+
+workloads: $(READY) ## docs/workloads.md: parameters, FLOPs and sources of every workload and size (a minute)
+	$(BIN)/python tests/workload_document.py > docs/workloads.new
+	mv docs/workloads.new docs/workloads.md
+
+precision: $(READY) ## the first table of docs/precision.md: digit rows in every precision with ten seeds (some minutes)
+	$(BIN)/python tests/precision_quality.py
 
 # Not .venv: a borrowed GPU machine has a torch of its own and no network. What it lacks can lie in .gpu, put there by
 # `pip install --target .gpu PACKAGE` on a machine like it.

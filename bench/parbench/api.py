@@ -117,6 +117,7 @@ class Strategy(abc.ABC):
         repeats: whether the same seed gives the same losses: "bitwise", "closely" (to 1e-6, where timing decides the
             order of additions) or "never" (asynchronous).
         consumes_model: whether wrapping changes the job's model for good, as sharding does.
+        takes_sparse: whether it copes with sparse gradients.
         shards: what its ranks share out instead of repeating: "parameters", "gradients", "optimizer state", "layers",
             "positions".
     """
@@ -124,9 +125,10 @@ class Strategy(abc.ABC):
     paper: ClassVar[Paper]
     point: ClassVar[Point | None] = None
     agrees: Agrees
-    ranks: ClassVar[int | None] = None
+    ranks: int | None = None
     repeats: Repeats = "bitwise"
-    consumes_model: ClassVar[bool] = False
+    consumes_model: bool = False
+    takes_sparse: bool = False
     shards: Sequence[str] = ()
 
     @property

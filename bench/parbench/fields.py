@@ -107,6 +107,8 @@ def _words(kind: types.Type) -> str:
     match kind:
         case types.IntType(ge=low, le=high):
             return f"a whole number from {low} to {high}"
+        case types.FloatType(ge=low, le=high) if low is not None and high is not None:
+            return f"a number from {low:g} to {high:g}"
         case types.FloatType(gt=low, le=high):
             return f"a number above {low:g} and up to {high:g}" if low is not None and high is not None else "a number"
         case types.LiteralType(values=values):

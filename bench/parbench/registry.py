@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -182,6 +183,7 @@ class Registry:
         candidates = self._all(kind).get(name, [])
         if not candidates:
             advice = f"parbench list {PLACES[kind].plural}; one from your own file, in a record too: --plugin FILE"
+            advice += ", or --workload package.module:function" if kind == "workload" else ""
             also = self.names("compressor") if kind == "strategy" else []
             raise unknown_name(kind, name, [*self.names(kind), *also], advice)
         if len(candidates) > 1:
@@ -212,13 +214,30 @@ class _Nested:
         self._registry = registry
 
     def takes(self, hint: object) -> bool:
-        return isinstance(hint, type) and hint in _NESTED
+        return _nested_kind(hint) is not None
 
     def made(self, hint: object, value: str | Call) -> object:
-        return self._registry.resolve(_NESTED[hint], value)
+        return self._registry.resolve(self._kind(hint), value)
 
     def spelled(self, hint: object, value: str | Call) -> str:
-        return self._registry.canonical(_NESTED[hint], value)
+        return self._registry.canonical(self._kind(hint), value)
+
+    def _kind(self, hint: object) -> Kind:
+        found = _nested_kind(hint)
+        if found is None:
+            raise TypeError(f"{hint} is no plug-in")
+        return found
+
+
+def _nested_kind(hint: object) -> Kind | None:
+    """Return what kind of plug-in an annotation means, such as `Compressor` or `Strategy | None`."""
+    if isinstance(hint, types.UnionType):
+        return next(filter(None, map(_nested_kind, hint.__args__)), None)
+    if not isinstance(hint, type):
+        return None
+    # A strategy is known by name: to import its class takes torch, which is there where such an annotation is.
+    strategy = (hint.__module__, hint.__qualname__) == ("parbench.api", "Strategy")
+    return "strategy" if strategy else _NESTED.get(hint)
 
 
 def _described(kind: Kind, found: Found, cls: type) -> Entry:
@@ -250,6 +269,10 @@ def _torch_missing() -> bool:
 def _load(kind: Kind, found: Found) -> type:
     if PLACES[kind].torch and _torch_missing():
         raise MissingError(TORCH_MISSING)
+    if found.function:
+        from parbench.function_workload import workload_class
+
+        return workload_class(found.module, found.attribute or "")
     module = _imported(kind, found)
     cls = _only_class(kind, found, module)
     lacking = [name for name in PLACES[kind].needs if getattr(cls, name, None) is None]

@@ -31,6 +31,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "selective" (all but matrix multiplications, convolutions and attention).
         compile: whether each block is compiled (torch.compile).
         global_batch_size: samples per optimizer step over all ranks; None takes the workload's own.
+        data_workers: threads of each rank that make the next batches; 0 makes each when its step begins.
+        data_delay_s: seconds added to the making of each batch, for a source that is slow.
         accumulate: micro-steps a rank's share of the batch is cut into.
         warmup: steps left out before measuring; None warms up until steady.
         steps: measured training steps.
@@ -64,6 +66,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     recompute: Recompute = "none"
     compile: bool = False
     global_batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    data_workers: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    data_delay_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
     accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
     warmup: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
     steps: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 100

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parbench.cli.request import changes_of, suite_of
+from parbench.cli.request import changes_of, named, suite_of
 from parbench.cli.running import start
 
 EXAMPLES = (
@@ -83,6 +83,15 @@ def run(
             "--accumulate",
             metavar="N",
             help="Micro-batches a rank cuts its share into.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    data_workers: Annotated[
+        _Text,
+        typer.Option(
+            "--data-workers",
+            metavar="N",
+            help="Threads of each rank that make the next batches; the time steps wait for theirs is reported.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -309,6 +318,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    workload: Annotated[
+        _Text,
+        typer.Option(
+            "--workload",
+            metavar="MODULE:FUNCTION",
+            help="Your own workload, imported: a function(size, seed, device, batch size) that returns a Job.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option("-o", "--out", metavar="DIR", help="Folder of all results.", rich_help_panel=_RESULTS),
@@ -358,6 +377,7 @@ def run(
         "size": size,
         "global_batch_size": global_batch_size,
         "accumulate": accumulate,
+        "data_workers": data_workers,
         "precision": precision,
         "recompute": recompute,
         "compile": "true" if compiled else None,
@@ -383,7 +403,8 @@ def run(
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
-    suite = suite_of(what, changes, suite_name)
+    plugins = [*(plugin or []), *([Path(workload)] if workload else [])]
+    suite = suite_of(named(what, workload), changes, suite_name)
     from parbench.requirements import Demands
 
     demands = Demands(
@@ -392,4 +413,4 @@ def run(
         find_max_batch=find_max_batch,
         memory_snapshot=memory_snapshot,
     )
-    start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    start(suite, plugins, out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)

@@ -56,6 +56,7 @@ class EnginePoint(Strategy):
 
     agrees: Agrees = "closely"
     repeats: Repeats = "bitwise"
+    takes_sparse = True  # they are exchanged as dense ones
 
     def __init__(
         self,
