@@ -211,7 +211,7 @@ def test_the_wheel_holds_every_module_and_every_data_file(wheel: Path) -> None:
     expected = {
         file.relative_to(ROOT / root).as_posix()
         for root in ("bench", "strategies")
-        for pattern in ("*.py", "py.typed", "*.toml")
+        for pattern in ("*.py", "py.typed", "*.toml", "*.html", "*.css", "*.js")
         for file in (ROOT / root).rglob(pattern)
     }
     assert {"parbench/py.typed", "parbench_strategies/py.typed"} <= expected

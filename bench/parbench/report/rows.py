@@ -9,7 +9,7 @@ from typing import Literal
 from parbench.comparable import REFERENCE
 from parbench.metrics import Cell
 from parbench.record import Agreement, Metric, RunRecord
-from parbench.report.words import DASH, TIMES, amount, number, several, small, visible, with_interval
+from parbench.report.words import DASH, SIGNS, TIMES, amount, number, several, small, visible, with_interval
 from parbench.spec import RunSpec
 
 State = Literal["ranked", "unranked", "failed"]
@@ -83,6 +83,16 @@ def reference_of(group: Sequence[Cell]) -> Cell | None:
     return next((cell for cell in found if step_time(cell).value), None)
 
 
+def machine_of(record: RunRecord) -> str:
+    """Return machine and torch in words."""
+    facts = record.environment.facts
+    cores = facts.get("cores")
+    parts = [visible(facts.get("gpu") or facts.get("cpu") or "unknown machine", 60)]
+    parts += [f"{cores} cores"] if cores else []
+    parts += [f"torch {visible(facts['torch'], 30)}"] if facts.get("torch") else []
+    return ", ".join(parts)
+
+
 def overlap(left: Metric, right: Metric) -> bool:
     """Whether the intervals of two metrics overlap; a metric without one overlaps everything."""
     if left.ci_low is None or left.ci_high is None or right.ci_low is None or right.ci_high is None:
@@ -135,8 +145,7 @@ def _number(column: str, metric: Metric | None) -> tuple[str, tuple[str, ...]]:
     text = with_interval(metric) if column == "step time" else _short(column, metric)
     if metric.quality == "measured":
         return text, ()
-    mark = {"suspect": " ?", "unavailable": " ?"}.get(metric.quality, " ~")
-    return text + mark, (
+    return text + SIGNS[metric.quality], (
         f"{column} is {metric.quality}: {visible(metric.reason or metric.source or 'no reason given')}",
     )
 

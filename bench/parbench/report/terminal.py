@@ -18,6 +18,7 @@ from parbench.report.rows import (
     Row,
     group_name,
     has_interval,
+    machine_of,
     named,
     overlap,
     row,
@@ -120,19 +121,10 @@ def _numbered(rows: Iterable[Row]) -> dict[str, int]:
 
 def _title(records: Sequence[RunRecord]) -> Text:
     suites = several(dict.fromkeys(visible(one.suite, 60) for one in records))
-    machines = dict.fromkeys(_machine(one) for one in records)
+    machines = dict.fromkeys(machine_of(one) for one in records)
     backends = dict.fromkeys(visible(one.chosen["backend"].value) for one in records if "backend" in one.chosen)
     parts = [suites, *machines, several(backends)]
     return Text(" · ".join(filter(None, parts)), style="bold")
-
-
-def _machine(record: RunRecord) -> str:
-    facts = record.environment.facts
-    cores = facts.get("cores")
-    parts = [visible(facts.get("gpu") or facts.get("cpu") or "unknown machine", 60)]
-    parts += [f"{cores} cores"] if cores else []
-    parts += [f"torch {visible(facts['torch'], 30)}"] if facts.get("torch") else []
-    return ", ".join(parts)
 
 
 def _legend(cells: Sequence[Cell], rows: Sequence[Sequence[Row]], left_out: Sequence[str]) -> Text:
