@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline`, `history` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `check`, `baseline`, `history` and `doctor`.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -23,6 +23,8 @@ from parbench.cli.doctor import doctor
 from parbench.cli.history import history
 from parbench.cli.listing import list_plugins
 from parbench.cli.network import network
+from parbench.cli.report import EXAMPLES as REPORTED
+from parbench.cli.report import report
 from parbench.cli.run import EXAMPLES, run
 from parbench.cli.show import EXAMPLES as SHOWN
 from parbench.cli.show import show
@@ -42,6 +44,7 @@ app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
 app.command("show", epilog=SHOWN)(show)
 app.command("compare", epilog=COMPARED)(compare)
+app.command("report", epilog=REPORTED)(report)
 app.command("check", epilog=CHECKED)(check)
 app.add_typer(baseline, name="baseline")
 app.command("history")(history)

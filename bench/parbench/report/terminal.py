@@ -18,9 +18,9 @@ from parbench.report.rows import (
     Row,
     group_name,
     has_interval,
+    leaders,
     machine_of,
     named,
-    overlap,
     row,
     step_time,
 )
@@ -155,18 +155,17 @@ def _failures(cells: Sequence[Cell], launches: Mapping[int, Sequence[RunRecord]]
 
 def _verdicts(groups: Sequence[Sequence[Cell]], cells: Sequence[Cell]) -> Iterator[Text]:
     for group in groups:
-        ranked = sorted((cell for cell in group if cell.rankable), key=lambda cell: step_time(cell).value or 0.0)
-        if len(ranked) < 2:
+        best, rivals = (found := leaders(group))[:1], found[1:]
+        if not best:
             continue
-        best, name = ranked[0], group_name(group[0], cells)
-        rivals = [cell for cell in ranked[1:] if overlap(step_time(best), step_time(cell))]
+        name = group_name(group[0], cells)
         if rivals:
-            listed = several(named(cell) for cell in (best, *rivals))
-            known = all(has_interval(step_time(cell)) for cell in (best, *rivals))
+            listed = several(named(cell) for cell in found)
+            known = all(has_interval(step_time(cell)) for cell in found)
             why = "their intervals overlap" if known else "too few rounds for an interval: more --steps or --repeats"
             yield Text(f"{name}: no clear winner between {listed} ({why})")
         else:
-            yield Text(f"{name}: fastest is {named(best)}", style="bold")
+            yield Text(f"{name}: fastest is {named(best[0])}", style="bold")
 
 
 def _sharing(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[Text]:

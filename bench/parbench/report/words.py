@@ -42,7 +42,8 @@ def number(value: float, digits: int = 3) -> str:
         return str(value)
     if value == 0:
         return "0"
-    magnitude = math.floor(math.log10(abs(value)))
+    # Of the rounded value: 0.9996 is 1.00, not 1.000.
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
     if not -4 <= magnitude < 7:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - magnitude)}f}"

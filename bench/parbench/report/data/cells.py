@@ -48,7 +48,9 @@ def trade_off_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pand
         if values["step_time_s"] is not None and (values[names[1]] is not None or values[names[2]] is not None):
             rows.append({**one.facts, **values})
     frame = frame_of(rows, ("group", "label", "strategy", *names))
-    return frame.astype(dict.fromkeys(names, "float64"))
+    frame = frame.astype(dict.fromkeys(names, "float64"))
+    # One point is no trade-off.
+    return frame[frame.groupby("group")["label"].transform("size") > 1] if len(frame) else frame
 
 
 def breakdown_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from parbench.comparable import grouped
 from parbench.metrics import Cell
 from parbench.record import Metric, RunRecord
-from parbench.report.rows import group_name, machine_of
+from parbench.report.rows import machine_of, namer
 from parbench.report.words import visible
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ class MeasuredCell:
 def measured(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[MeasuredCell]:
     """Yield the cells that have a complete launch, by group."""
     by_id = {record.id: record for record in records}
+    name = namer(cells)
     several_ranks = len({cell.spec.world_size for cell in cells if cell.spec.world_size > 1}) > 1
     for group in grouped(cells):
         for cell in group:
             launches = [by_id[one] for one in cell.run_ids if one in by_id and by_id[one].status == "complete"]
             if launches:
-                yield MeasuredCell(cell, group_name(cell, cells), label_of(cell, several_ranks), tuple(launches))
+                yield MeasuredCell(cell, name(cell), label_of(cell, several_ranks), tuple(launches))
 
 
 def label_of(cell: Cell, several_ranks: bool) -> str:

@@ -13,7 +13,7 @@ from parbench.metrics import Cell
 from parbench.network.spelling import Network, parse_network
 from parbench.record import RunRecord
 from parbench.report.data.measured import Row, frame_of, label_of, measured
-from parbench.report.rows import group_name
+from parbench.report.rows import namer
 from parbench.report.words import visible
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def links_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.D
         for text in {cell.spec.network for cell in cells if cell.spec.network}
         if (parsed := _network(text)) is not None
     }
-    alike = [_without_links(cell, None) for cell in cells]
+    name = namer([_without_links(cell) for cell in cells])
     rows: list[Row] = []
     for one in measured(cells, records):
         spec, time = one.cell.spec, one.metric("step_time_s")
         if time is None or spec.network not in known or not one.cell.rankable:
             continue
         links = known[spec.network]
-        group = f"{group_name(_without_links(one.cell, None), alike)}, {spec.world_size} ranks{_others(links)}"
+        group = f"{name(_without_links(one.cell))}, {spec.world_size} ranks{_others(links)}"
         rows.append(
             {
                 **one.facts,
@@ -86,8 +86,8 @@ def _network(text: str | None) -> Network | None:
         return None
 
 
-def _without_links(cell: Cell, network: str | None) -> Cell:
-    return msgspec.structs.replace(cell, spec=msgspec.structs.replace(cell.spec, network=network))
+def _without_links(cell: Cell) -> Cell:
+    return msgspec.structs.replace(cell, spec=msgspec.structs.replace(cell.spec, network=None))
 
 
 def _others(links: Network) -> str:

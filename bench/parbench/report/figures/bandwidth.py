@@ -26,7 +26,7 @@ def bus_bandwidth(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     """
     marks = palette(texts(frame, "label"))
     factor, unit = in_unit([frame["value"].max()], "bytes/s")
-    with canvas(look, title="Bus bandwidth of collectives") as made:
+    with canvas(look, frame, title="Bus bandwidth of collectives") as made:
         axes = made.axes
         for label, part in frame.sort_values("bytes").groupby("label", sort=True):
             x = [float(one) for one in part["bytes"]]

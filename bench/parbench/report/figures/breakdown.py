@@ -42,7 +42,7 @@ def breakdown(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     shown = table.head(MOST_ROWS)
     parts = sorted(texts(frame, "part"), key=_place)
     factor, unit = in_unit(shown.sum(axis=1), "s")
-    with canvas(look, title="Where the time of a step goes", rows=len(shown) + 2) as made:
+    with canvas(look, frame, title="Where the time of a step goes", rows=len(shown) + 2) as made:
         axes = made.axes
         left = np.zeros(len(shown))
         again: dict[str, int] = {}

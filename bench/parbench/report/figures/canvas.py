@@ -140,8 +140,12 @@ class Canvas:
 
 
 @contextmanager
-def canvas(look: Look, *, title: str, rows: int | None = None, panels: int = 1) -> Iterator[Canvas]:
-    """Yield a canvas while its style holds."""
+def canvas(
+    look: Look, frame: pandas.DataFrame, *, title: str, rows: int | None = None, panels: int = 1
+) -> Iterator[Canvas]:
+    """Yield a canvas while its style holds; where all of `frame` is of one group, the title says which."""
+    groups = texts(frame, "group") if "group" in frame else []
+    title = f"{title}: {groups[0]}" if len(groups) == 1 and groups[0] else title
     with styled(look):
         yield Canvas(look, title=title, rows=rows, panels=panels)
 

@@ -24,7 +24,7 @@ def predicted(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     """
     units = texts(frame, "unit")
     marks = look.palette(texts(frame, "strategy"))
-    with canvas(look, title="Predicted against measured", panels=max(1, len(units))) as made:
+    with canvas(look, frame, title="Predicted against measured", panels=max(1, len(units))) as made:
         for axes, unit in zip(made.panels, units, strict=False):
             known = frame[(frame["unit"] == unit) & (frame["predicted"] > 0) & (frame["measured"] > 0)]
             factor, shown = in_unit(known["measured"], unit)
@@ -64,7 +64,7 @@ def paper(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     """
     shown = frame.head(MOST_ROWS)
     colour = next(iter(palette(["measured"]).values())).colour
-    with canvas(look, title="Paper against measured", rows=len(shown) + 1) as made:
+    with canvas(look, frame, title="Paper against measured", rows=len(shown) + 1) as made:
         axes = made.axes
         for row, (_, one) in enumerate(shown.iterrows()):
             axes.plot([float(one["paper"])], [row], marker="D", markersize=5, fillstyle="none", color="#767676",

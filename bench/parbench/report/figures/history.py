@@ -27,7 +27,7 @@ def history(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     by_change = frame.groupby("series", sort=False)["changed"].any().sort_values(ascending=False, kind="stable")
     shown = [str(one) for one in by_change.index[:_MOST_SERIES]]
     marks = look.palette(texts(frame, "strategy"))
-    with canvas(look, title="History", panels=max(1, len(shown))) as made:
+    with canvas(look, frame, title="History", panels=max(1, len(shown))) as made:
         for axes, series in zip(made.panels, shown, strict=False):
             part = frame[frame["series"] == series].sort_values("run")
             factor, unit = in_unit(part["value"], str(part["unit"].iloc[0]))

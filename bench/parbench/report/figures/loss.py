@@ -33,7 +33,7 @@ def loss(frame: pandas.DataFrame, look: Look = COLUMN, *, against: tuple[Against
     """
     chosen = against or tuple(name for name in _AXES if name in frame and frame[name].notna().any())
     marks = look.palette(texts(frame, "strategy"))
-    with canvas(look, title="Training loss", panels=max(1, len(chosen))) as made:
+    with canvas(look, frame, title="Training loss", panels=max(1, len(chosen))) as made:
         for axes, name in zip(made.panels, chosen, strict=False):
             what, of = _AXES[name]
             factor, unit = in_unit(frame[name].dropna(), of)

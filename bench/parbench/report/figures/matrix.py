@@ -31,7 +31,7 @@ def communication_matrix(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure
     factor, unit = in_unit([float(table.to_numpy().max())], "bytes")
     values = table * factor
     few = len(values) <= _MOST_WITH_NUMBERS
-    with canvas(look, title="Bytes between ranks in a step", rows=max(8, min(len(values), 24))) as made:
+    with canvas(look, frame, title="Bytes between ranks in a step", rows=max(8, min(len(values), 24))) as made:
         axes = made.axes
         seaborn.heatmap(
             values,

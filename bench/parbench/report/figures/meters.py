@@ -24,7 +24,9 @@ def meters(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     """
     quantities = texts(frame, "what")
     marks = look.palette(()) if look.marks else palette(texts(frame, "label"))
-    with canvas(look, title=f"{' and '.join(quantities).capitalize()} over time", panels=len(quantities) or 1) as made:
+    with canvas(
+        look, frame, title=f"{' and '.join(quantities).capitalize()} over time", panels=len(quantities) or 1
+    ) as made:
         for axes, what in zip(made.panels, quantities, strict=False):
             of = frame[frame["what"] == what]
             factor, unit = in_unit([of["value"].max()], str(of["unit"].iloc[0]))

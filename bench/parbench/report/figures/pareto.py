@@ -32,7 +32,7 @@ def trade_offs(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     against = [name for name in _AGAINST if name in frame and frame[name].notna().any()]
     marks = look.palette(texts(frame, "strategy"))
     factor, unit = in_unit(frame["step_time_s"].dropna(), "s")
-    with canvas(look, title="Time against what it takes", panels=max(1, len(against))) as made:
+    with canvas(look, frame, title="Time against what it takes", panels=max(1, len(against))) as made:
         for axes, name in zip(made.panels, against, strict=False):
             known = frame[frame["step_time_s"].notna() & frame[name].notna()]
             what, of = _AGAINST[name]

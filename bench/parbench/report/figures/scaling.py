@@ -25,7 +25,7 @@ def scaling(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     """
     marks = look.palette(texts(frame, "strategy"))
     kinds = texts(frame, "kind")
-    with canvas(look, title=f"{' and '.join(kinds).capitalize()} scaling", panels=2) as made:
+    with canvas(look, frame, title=f"{' and '.join(kinds).capitalize()} scaling", panels=2) as made:
         for axes, column in zip(made.panels, ("speed_up", "efficiency"), strict=True):
             _ideal(axes, frame, column)
             for (strategy, kind), part in frame.groupby(["strategy", "kind"], sort=True):

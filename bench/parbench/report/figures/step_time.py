@@ -25,11 +25,11 @@ def step_time(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
         frame: a row per raw sample: `label`, `strategy`, `seconds`, and of its label `value`, `ci_low`, `ci_high` (s).
         look: width and style.
     """
-    labels = sorted(texts(frame, "label"), key=lambda one: _first(frame, one)["value"])
+    labels = [str(one) for one in frame.groupby("label")["value"].first().sort_values(kind="stable").index]
     shown = labels[:MOST_ROWS]
     marks = look.palette(texts(frame, "strategy"))
     factor, unit = in_unit(frame["value"], "s")
-    with canvas(look, title="Step time", rows=len(shown)) as made:
+    with canvas(look, frame, title="Step time", rows=len(shown)) as made:
         axes = made.axes
         for row, label in enumerate(shown):
             part = frame[frame["label"] == label]
@@ -57,10 +57,6 @@ def step_time(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
         left = f"; the {len(shown)} fastest of {len(labels)}" if len(labels) > len(shown) else ""
         made.caption(f"Dots: rounds. Tick: median. Bar: its 95 % interval{left}", frame)
     return made.figure
-
-
-def _first(frame: pandas.DataFrame, label: str) -> pandas.Series[float]:
-    return frame[frame["label"] == label].iloc[0]
 
 
 def _spread(count: int) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ def throughput(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     marks = look.palette(texts(frame, "strategy"))
     units = texts(shown, "unit")
     factor, unit = in_unit(shown["value"], units[0] if units else "")
-    with canvas(look, title="Throughput", rows=len(shown)) as made:
+    with canvas(look, frame, title="Throughput", rows=len(shown)) as made:
         axes = made.axes
         for row, (_, one) in enumerate(shown.iterrows()):
             mark = marks[str(one["strategy"])]

@@ -41,7 +41,7 @@ def timeline(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     first, last = float(frame["start_s"].min()), float(frame["end_s"].max())
     factor, unit = in_unit([(last - first) / 2], "s")
     finest = (last - first) / _FINEST
-    with canvas(look, title="What ranks do when", rows=max(3, 2 * len(shown))) as made:
+    with canvas(look, frame, title="What ranks do when", rows=max(3, 2 * len(shown))) as made:
         axes = made.axes
         for row, rank in enumerate(shown):
             own = frame[(frame["rank"] == rank) & (frame["end_s"] - frame["start_s"] >= finest)]
