@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors agreement power gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors figures agreement power gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -46,6 +46,11 @@ quiet: $(READY) ## what shaped links and the bench reach, on a machine on which 
 
 compressors: $(READY) ## docs/compression.md: what every compressor takes, saves and loses (half an hour, on an idle machine)
 	$(BIN)/python tests/compressor_document.py
+
+figures: $(READY) ## the figures of the README, from the records in results/reference
+	for name in step-time throughput predicted; do \
+	  $(BIN)/parbench report results/reference --figure $$name --format svg -o docs/figures || exit 1; \
+	done
 
 agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
 	-$(BIN)/parbench run docs/agreement.toml

@@ -117,7 +117,7 @@ def start(tmp_path, mark):
     def begin(*arguments, fault="", out="results", **variables):
         temporary = tmp_path / f"tmp{len(running)}"
         temporary.mkdir()
-        told = (*arguments, *_without_memory(arguments))
+        told = (*arguments, *_quickly(arguments))
         command = [sys.executable, "-m", "parbench", "run", *map(str, told), "-o", str(tmp_path / out)]
         process = subprocess.Popen(
             command,
@@ -149,7 +149,7 @@ def parbench(tmp_path, mark, capsys, monkeypatch):
         monkeypatch.setenv("PARBENCH_FAULT", fault)
         monkeypatch.setenv("COLUMNS", columns)
         monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-        told = (*arguments, *_without_memory(arguments))
+        told = (*arguments, *_quickly(arguments))
         monkeypatch.setattr(sys, "argv", ["parbench", "run", *map(str, told), "-o", str(results)])
         capsys.readouterr()
         started_s = time.monotonic()
@@ -200,9 +200,11 @@ def listening():
     return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
 
 
-def _without_memory(arguments):
-    """Leave out the launches that measure memory, which would double the time of most tests; --memory keeps them."""
-    return () if "--memory" in arguments or "--help" in arguments else ("--no-memory",)
+def _quickly(arguments):
+    """Leave out what would double the time of most tests: launches that measure memory, and pages of reports."""
+    if "--help" in arguments:
+        return ()
+    return tuple(f"--no-{name}" for name in ("memory", "report") if f"--{name}" not in arguments)
 
 
 def _command_of(process):

@@ -274,6 +274,14 @@ def run(
         bool,
         typer.Option("--fresh", help="Measure finished cells again, do not resume.", rich_help_panel=_RESULTS),
     ] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            help="Leave report.html beside the results (parbench report); never with --json.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = True,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_RESULTS),
@@ -325,4 +333,14 @@ def run(
     from parbench.requirements import Demands
 
     demands = Demands(require=tuple(require or ()), exclusive=exclusive, find_max_batch=find_max_batch)
-    start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    start(
+        suite,
+        plugin or [],
+        out,
+        demands,
+        fresh=fresh,
+        as_json=as_json,
+        dry_run=dry_run,
+        strict=strict,
+        page=report and not as_json,
+    )

@@ -95,8 +95,9 @@ def source_of(
     problems: Sequence[Problem] = (),
     notes: Sequence[str] = (),
     benches: Sequence[Path] = (),
+    cells: Sequence[Cell] | None = None,
 ) -> Source:
-    """Return the source of runs that are known already."""
+    """Return the source of runs that are known already, and of their cells if those are."""
     records = [run.record for run in runs]
     comparison = compare_strategies(records, path=str(path), reference=reference) if records else None
     if comparison is None and reference is not None:
@@ -104,7 +105,7 @@ def source_of(
     return Source(
         path=path,
         runs=runs,
-        cells=combine(records),
+        cells=combine(records) if cells is None else cells,
         comparison=comparison,
         problems=problems,
         notes=notes,
