@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,11 +80,19 @@ def write_figures(
     found = list(drawn(entry(name), source, look))
     if not found:
         raise UsageError(f"the records in {str(source.path)!r} hold nothing that figure {name!r} shows")
-    single = len(found) == 1
+    names = _names(name, [one.group for one in found])
     return [
-        put(folder / f"{name if single else safe_name(f'{name}-{one.group}')}.{form}", saved(one.figure, form, look))
-        for one in found
+        put(folder / f"{called}.{form}", saved(one.figure, form, look))
+        for called, one in zip(names, found, strict=True)
     ]
+
+
+def _names(name: str, groups: Sequence[str]) -> list[str]:
+    """Return a file name per group: readable ones where those differ."""
+    if len(groups) == 1:
+        return [name]
+    plain = [safe_name(re.sub(r"[^A-Za-z0-9.]+", "-", f"{name}-{group}").strip("-.")) for group in groups]
+    return plain if len(set(plain)) == len(plain) else [safe_name(f"{name}-{group}") for group in groups]
 
 
 def put(path: Path, data: bytes) -> Path:
