@@ -233,7 +233,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         f"sys.argv = ['parbench', *{arguments!r}]\n"
         "from parbench.cli import main\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
-        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'pyarrow', 'psutil'} & set(sys.modules)))"
+        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'pyarrow', 'psutil', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     )
     assert done(sys.executable, "-c", code).stdout.endswith("heavy: []\n")
 
@@ -280,7 +280,8 @@ def test_without_torch_stored_records_are_read(reading: Installed, tmp_path: Pat
     stored.mkdir()
     shutil.copy(RECORD, stored / "record.json")
     shown = (["show", "stored"], ["show", "stored", "--json"], ["compare", "stored"], ["baseline", "show", "stored"])
-    for arguments in (["--help"], ["doctor"], ["doctor", "--json"], *shown):
+    reported = (["report", "stored"], ["report", "stored", "--figure", "step-time", "--format", "pdf"])
+    for arguments in (["--help"], ["doctor"], ["doctor", "--json"], *shown, *reported):
         finished = reading.parbench(*arguments, cwd=tmp_path)
         assert finished.returncode == 0, f"{arguments}: {finished.stderr}"
         assert finished.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from parbench.report.figures.canvas import COLUMN, Look, canvas, texts
 from parbench.report.figures.marking import in_unit
@@ -46,6 +47,7 @@ def history(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
                               fontsize=5.5)  # fmt: skip
             axes.set_title(visible(series, 60), loc="left", fontsize=6.5)
             axes.set_ylabel(unit)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_xlabel("run, oldest first")
             axes.set_ylim(0, float(part["value"].max()) * factor * 1.15 or 1.0)
         cut = f"; {len(shown)} of {len(by_change)} series" if len(by_change) > len(shown) else ""
