@@ -228,12 +228,13 @@ def test_public_names_are_these_and_all_resolve() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ("torch", "pandas", "numpy", "pyarrow", "psutil", "matplotlib", "jinja2")
     code = (
         "import sys\n"
         f"sys.argv = ['parbench', *{arguments!r}]\n"
         "from parbench.cli import main\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
-        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'pyarrow', 'psutil', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+        f"print('heavy:', sorted(set({heavy!r}) & set(sys.modules)))"
     )
     assert done(sys.executable, "-c", code).stdout.endswith("heavy: []\n")
 
