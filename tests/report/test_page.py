@@ -173,6 +173,14 @@ def test_links_lead_to_records_beside_the_page(page: Parsed) -> None:
     assert len(hrefs) == 5
 
 
+def test_traces_are_linked_where_there_are_some(tmp_path: Path) -> None:
+    record = a_record(around(5))
+    (tmp_path / "suite" / record.id / "trace").mkdir(parents=True)
+    found = Parsed()
+    found.feed(html_of(page_of(of(record, folder=tmp_path), tmp_path)).decode())
+    assert f"./suite/{record.id}/trace/" in [one.get("href") for one in found.of("a")]
+
+
 def test_a_folder_is_never_taken_for_a_script() -> None:
     assert link(Path("javascript:alert(1)") / "a b#?", Path()) == "./javascript%3Aalert%281%29/a%20b%23%3F"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pandas
 import pytest
-from report_cases import FORMULA, a_record, around, hostile, of, sweep
+from report_cases import FORMULA, HOSTILE, a_record, around, hostile, of, sweep
 
 from parbench.cli import main
 from parbench.report.latex import latex, report_latex
 from parbench.report.summary_markdown import report_markdown
-from parbench.report.writing import write_table
+from parbench.report.writing import write_figures, write_table
 from parbench.store import Store
 
 Command = Callable[..., tuple[int, str, str]]
@@ -109,6 +109,16 @@ def test_latex_tables_are_whole() -> None:
     attack = report_latex(of(*hostile()))
     assert attack.isascii()
     assert not re.search(r"(?<!\\)[$%#](?! Made)", attack.split("\n", 1)[1])
+
+
+def test_files_of_figures_stay_in_their_folder_whatever_workloads_are_called(tmp_path: Path) -> None:
+    names = ["../../etc/x", "/etc/x", "..", "C:\\x", "a" * 5000, HOSTILE, "con", "a/b", "a-b"]
+    cells = [a_record(around(5), size=name, number=k) for k, name in enumerate(names)]
+    for three in (cells[:4], cells[4:8], cells[7:]):
+        paths = write_figures(of(*three), tmp_path, "step-time", form="svg")
+        assert len(set(paths)) == len(three)
+        assert {path.resolve().parent for path in paths} == {tmp_path.resolve()}
+        assert all(len(path.name) < 120 and path.name.isascii() for path in paths)
 
 
 # ---- the command

@@ -79,6 +79,13 @@ def _timeline(source: Source) -> pandas.DataFrame:
     return pandas.concat(parts, ignore_index=True) if parts else frame_of([], ("group",))
 
 
+def _matrix(source: Source) -> pandas.DataFrame:
+    import pandas
+
+    parts = [data.matrix_frame(sent).assign(group=run) for run, sent in source.sent.items()]
+    return pandas.concat(parts, ignore_index=True) if parts else frame_of([], ("group",))
+
+
 def _meters(source: Source) -> pandas.DataFrame:
     import pandas
 
@@ -113,6 +120,7 @@ ENTRIES = (
     ),
     Entry("loss", "training losses", lambda s: data.loss_frame(s.cells, s.records, s.steps), figures.loss),
     Entry("bandwidth", "bus bandwidth of collectives", _bandwidth, figures.bus_bandwidth),
+    Entry("matrix", "how many bytes ranks send to one another", _matrix, figures.communication_matrix),
     Entry("timeline", "what ranks do when", _timeline, figures.timeline),
     Entry("meters", "power and memory over time", _meters, figures.meters),
     Entry("history", "step times over runs", _history, figures.history),

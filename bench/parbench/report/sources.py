@@ -39,6 +39,7 @@ class Source:
         notes: what was left out.
         benches: files of measured collectives.
         traces: run id -> what its ranks were seen to do, on one clock.
+        sent: run id -> bytes[from][to] of a step.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Source:
     notes: Sequence[str] = ()
     benches: Sequence[Path] = ()
     traces: Mapping[str, Sequence[RankTrace]] = field(default_factory=dict)
+    sent: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
     @cached_property
     def records(self) -> list[RunRecord]:

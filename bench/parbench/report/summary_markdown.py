@@ -12,7 +12,7 @@ from parbench.report.sources import Source
 from parbench.report.words import visible
 
 # Links would lead from wherever the text is put.
-_LEFT_OUT = frozenset({"record"})
+_LEFT_OUT = frozenset({"record", "trace"})
 
 
 def report_markdown(source: Source) -> str:

@@ -31,12 +31,13 @@ _SORTED_BY: Mapping[str, str] = {
 }
 COLUMNS = (
     *("strategy", "ranks", "step time", SPEED, "workload", "throughput", "peak memory", "sent per step"),
-    *("energy per step", "MFU", "agreement", "final loss", "held-out acc.", "status", "record"),
+    *("energy per step", "MFU", "agreement", "final loss", "held-out acc.", "status", "record", "trace"),
 )
 NUMBERS = frozenset({*_SORTED_BY, "ranks", SPEED})
 # Shown even where nothing of it was measured.
 _ALWAYS = frozenset({"workload", "strategy", "ranks", "step time", "status", "record"})
 _LONGEST_REASON = 400
+_TRACE = "trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,9 @@ def _ends(
     numbers = tuple(notes.setdefault(one, len(notes) + 1) for one in reasons)
     yield "status", Entry(text=status, sort=status, notes=numbers, reason="; ".join(reasons))
     if cell.run_ids[-1] in folders:
+        if (folders[cell.run_ids[-1]] / _TRACE).is_dir():
+            href = link(folders[cell.run_ids[-1]] / _TRACE, beside)
+            yield "trace", Entry(text="trace", sort=visible(cell.run_ids[-1], 80), href=f"{href}/")
         href = link(folders[cell.run_ids[-1]] / "record.json", beside)
         yield "record", Entry(text="record", sort=visible(cell.run_ids[-1], 80), href=href)
 
