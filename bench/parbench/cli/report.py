@@ -90,7 +90,8 @@ def report(
             "--figure",
             metavar="NAME",
             help="Write this figure instead of a page: step-time, throughput, breakdown, trade-offs, scaling, links, "
-            "loss, bandwidth, matrix, timeline, meters, history, predicted; or all that there is something for. Repeatable.",
+            "loss, bandwidth, matrix, timeline, meters, history or predicted; all for what there is. Repeat it for "
+            "several.",
             show_default=False,
             rich_help_panel=_FIGURES,
         ),
