@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `check`, `baseline`, `history` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `baseline`, `history` and `doctor`.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -20,6 +20,7 @@ from parbench.cli.compare import EXAMPLES as COMPARED
 from parbench.cli.compare import compare
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
+from parbench.cli.export import export
 from parbench.cli.history import history
 from parbench.cli.listing import list_plugins
 from parbench.cli.network import network
@@ -48,6 +49,7 @@ app.command("report", epilog=REPORTED)(report)
 app.command("check", epilog=CHECKED)(check)
 app.add_typer(baseline, name="baseline")
 app.command("history")(history)
+app.command("export")(export)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")
