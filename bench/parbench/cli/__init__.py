@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `baseline`, `history` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `history` and so on.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """

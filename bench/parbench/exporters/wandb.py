@@ -36,4 +36,5 @@ def write(run: Exported, folder: Path) -> Path:
     begun.summary.update(run.metrics)
     place = Path(begun.dir).parent
     begun.finish(exit_code=0 if run.status == "complete" else 1)
+    wandb.teardown()  # its service has written everything only when it has ended
     return place
