@@ -64,6 +64,16 @@ def test_step_time_shows_every_sample_the_median_and_its_interval_the_fastest_on
     assert "n = 3. Xeon, 2 cores. commit abcdef0123." in said(drawn)
 
 
+def test_what_is_not_ranked_is_marked_beside_its_time() -> None:
+    table = frame(
+        *({**one, "ranked": False, "quality": "paced"} for one in rounds("sign_vote", 0.001, value=0.001)),
+        *({**one, "ranked": True, "quality": "measured"} for one in rounds("ddp", 0.002, value=0.002)),
+    )
+    drawn = figures.step_time(table)
+    assert names(drawn.axes[0]) == ["sign_vote ~ *", "ddp"]
+    assert "~: paced; *: not ranked" in said(drawn)
+
+
 def test_wide_times_are_drawn_on_a_logarithmic_axis_and_near_ones_from_zero() -> None:
     near = figures.step_time(frame(*rounds("a", 0.1, 0.2, value=0.15)))
     wide = figures.step_time(frame(*rounds("a", 0.1, 0.2, value=0.15), *rounds("b", 9.0, value=9.0)))
@@ -95,12 +105,12 @@ def test_throughput_bars_are_as_long_as_the_rate_and_say_what_is_doubtful() -> N
     )
     drawn = figures.throughput(table)
     (axes,) = drawn.axes
-    assert names(axes) == ["b", "a"]
+    assert names(axes) == ["b ?", "a"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([5, 2])  # thousands
-    assert [text.get_text() for text in axes.texts] == ["5.00 ?", "2.00"]
+    assert [text.get_text() for text in axes.texts] == ["5.00", "2.00"]
     (ends,) = [one.lines[2][0].get_segments()[0] for one in axes.containers if hasattr(one, "has_xerr")]
     assert ends[:, 0] == pytest.approx([1.8, 2.1])
-    assert "? is suspect" in said(drawn)
+    assert "?: suspect" in said(drawn)
 
 
 def test_breakdown_parts_are_stacked_to_the_whole() -> None:

@@ -20,7 +20,7 @@ _STATES = ("parameters", "gradients", "optimizer")
 def rounds_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.DataFrame:
     """Return a row per measured round: `label`, `strategy`, `seconds` of a step, and its cell's median and interval."""
     rows = [
-        {**one.facts, "run": record.id, "seconds": each.wall_s / each.steps, **_interval(time)}
+        {**one.facts, "run": record.id, "seconds": each.wall_s / each.steps, **_interval(time), "quality": time.quality}
         for one in measured(cells, records)
         if (time := one.metric("step_time_s")) is not None
         for record in one.launches

@@ -45,6 +45,7 @@ class MeasuredCell:
             "ranks": self.cell.spec.world_size,
             "machine": machine_of(last),
             "commit": None if commit is None else str(commit)[:10],
+            "ranked": self.cell.rankable,
         }
 
 

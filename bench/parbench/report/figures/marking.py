@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from parbench.report.figures.colours import Mark
-from parbench.report.words import number, scale, visible
+from parbench.report.words import SIGNS, number, scale, visible
 
 if TYPE_CHECKING:
     import pandas
@@ -36,6 +36,27 @@ def rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
+
+
+def marked(frame: pandas.DataFrame) -> tuple[dict[str, str], str]:
+    """Return what to call each label, with a sign where its number is doubtful or not ranked, and what signs mean.
+
+    Args:
+        frame: with `label` and, where they are known, `quality` and `ranked`.
+    """
+    called: dict[str, str] = {}
+    meant: dict[str, str] = {}
+    for _, one in frame.drop_duplicates("label").iterrows():
+        quality = str(one.get("quality", "measured"))
+        signs = SIGNS.get(quality, "")
+        if signs:
+            meant[signs] = f"{signs.strip()}: {quality}"
+        if not one.get("ranked", True):
+            signs += " *"
+            meant["*"] = "*: not ranked, it is not known to train as one process does"
+        label = str(one["label"])
+        called[label] = visible(label, _LONGEST_NAME - len(signs)) + signs
+    return called, "".join(f"; {one}" for one in meant.values())
 
 
 def logarithmic(axis: Axis) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from parbench.report.figures.canvas import COLUMN, MOST_ROWS, Look, canvas, texts
-from parbench.report.figures.marking import WIDE, ends_of, in_unit, interval, logarithmic, rows
+from parbench.report.figures.marking import WIDE, ends_of, in_unit, interval, logarithmic, marked, rows
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +47,8 @@ def step_time(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
             )
             first = part.iloc[0]
             interval(axes, row, float(first["value"]) * factor, ends_of(first, factor), colour)
-        rows(axes, shown)
+        called, signs = marked(frame)
+        rows(axes, [called[label] for label in shown])
         drawn = frame.loc[frame["label"].isin(shown), "seconds"].dropna()
         if len(drawn) and drawn.min() > 0 and drawn.max() > WIDE * drawn.min():
             logarithmic(axes.xaxis)
@@ -55,7 +56,7 @@ def step_time(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
             axes.set_xlim(left=0)
         axes.set_xlabel(f"step time ({unit}), less is better")
         left = f"; the {len(shown)} fastest of {len(labels)}" if len(labels) > len(shown) else ""
-        made.caption(f"Dots: rounds. Tick: median. Bar: its 95 % interval{left}", frame)
+        made.caption(f"Dots: rounds. Tick: median. Bar: its 95 % interval{left}{signs}", frame)
     return made.figure
 
 

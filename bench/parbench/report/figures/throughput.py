@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from parbench.report.figures.canvas import COLUMN, MOST_ROWS, Look, canvas, texts
-from parbench.report.figures.marking import ends_of, in_unit, rows
-from parbench.report.words import SIGNS, number
+from parbench.report.figures.marking import ends_of, in_unit, marked, rows
+from parbench.report.words import number
 
 if TYPE_CHECKING:
     import pandas
@@ -41,25 +41,20 @@ def throughput(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
                     capsize=2,
                     linewidth=0.9,
                 )
-            sign = SIGNS.get(str(one["quality"]), "")
             edge = max(value, ends[1] if ends is not None else value)
             axes.annotate(
-                f"{number(value)}{sign}",
+                number(value),
                 (edge, row),
                 xytext=(3, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=6,
             )
-        rows(axes, [str(one) for one in shown["label"]])
+        called, signs = marked(shown)
+        rows(axes, [called[str(one)] for one in shown["label"]])
         axes.set_xlim(left=0)
         axes.margins(x=0.14)
         axes.set_xlabel(f"{unit}, more is better")
         left = f"; the {len(shown)} fastest of {len(known)}" if len(known) > len(shown) else ""
-        made.caption(f"Bars: samples over time, with 95 % intervals{left}{_signs(shown)}", frame)
+        made.caption(f"Bars: samples over time, with 95 % intervals{left}{signs}", frame)
     return made.figure
-
-
-def _signs(shown: pandas.DataFrame) -> str:
-    used = dict.fromkeys(str(one) for one in shown["quality"] if SIGNS.get(str(one)))
-    return "".join(f";{SIGNS[one]} is {one}" for one in used)
