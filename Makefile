@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links agreement systems relaxed \
-  workloads precision power gpu-check clean
+.PHONY: bench test lint types arrows unit overhead conformance nightly quiet compressors links figures agreement systems \
+  relaxed workloads precision power gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "parbench needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -50,6 +50,9 @@ compressors: $(READY) ## docs/compression.md: what every compressor takes, saves
 
 links: $(READY) ## docs/network.md: what shaped links and collectives over them reach (minutes, on an idle machine)
 	$(BIN)/python tests/network_document.py
+
+figures: $(READY) ## the figures of the README, from the records in results/reference
+	$(BIN)/parbench report results/reference --figure step-time --format svg -o docs/figures
 
 agreement: $(READY) ## docs/agreement.md: every strategy, workload, number of ranks and precision (half an hour)
 	-$(BIN)/parbench run docs/agreement.toml

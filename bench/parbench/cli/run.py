@@ -345,6 +345,14 @@ def run(
         bool,
         typer.Option("--fresh", help="Measure finished cells again, do not resume.", rich_help_panel=_RESULTS),
     ] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            help="Leave report.html beside the results (parbench report); never with --json.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = True,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_RESULTS),
@@ -413,4 +421,14 @@ def run(
         find_max_batch=find_max_batch,
         memory_snapshot=memory_snapshot,
     )
-    start(suite, plugins, out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    start(
+        suite,
+        plugins,
+        out,
+        demands,
+        fresh=fresh,
+        as_json=as_json,
+        dry_run=dry_run,
+        strict=strict,
+        page=report and not as_json,
+    )
