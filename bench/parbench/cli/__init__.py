@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `history`, `trace` and so on.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `trace` and others.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
