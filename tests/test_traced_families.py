@@ -10,16 +10,16 @@ from parbench.traced import MOST_FILE_BYTES, take
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("no_orphans")]
 
 
-ANY = (
+TWO = (
     *("ddp", "no_overlap", "central", "horovod_like", "zero1", "zero2", "fsdp", "tensor", "pipeline"),
     *("tensor(sequence_parallel=true)", "pipeline(schedule=zb-h1)", "hybrid(pp=2)", "ddp(sync_every=2)"),
-    *("powersgd(rank=2)", "topk", "replicated", "replicated(collective=tree)", "replicated(collective=ring_socket)"),
+    *("powersgd(rank=2)", "topk", "replicated", "replicated(collective=ring_socket)"),
+    *("dear", "p3", "pipe_sgd", "mgwfbp"),
 )
-TWO = (*ANY, "hsdp(replicas=1)")
 FOUR = (
-    *(one for one in ANY if one != "hybrid(pp=2)"),
+    *("ddp", "horovod_like", "zero2", "fsdp", "tensor", "pipeline", "powersgd(rank=2)", "replicated(collective=tree)"),
     *("hsdp(replicas=2)", "tensor(degree=2)", "pipeline(replicate=2)", "hybrid(pp=2, tp=2)"),
-    *("hybrid(dp=2, pp=2, shard=fsdp)", "replicated(collective=hierarchical)"),
+    *("hybrid(dp=2, pp=2, shard=fsdp)", "replicated(collective=hierarchical)", "p3"),
 )
 
 

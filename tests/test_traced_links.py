@@ -58,7 +58,7 @@ def test_exposed_communication_is_the_difference_to_a_run_without_communication(
 
 
 @pytest.mark.parametrize(
-    "name", ["ddp", "fsdp", "zero2", "tensor", "pipeline(microbatches=2)", "topk", "replicated(collective=ring_socket)"]
+    "name", ["ddp", "fsdp", "tensor", "pipeline(microbatches=2)", "replicated(collective=ring_socket)"]
 )
 def test_wire_bytes_of_the_trace_are_what_the_kernel_counts(session, tmp_path, name):
     variant = session.add(job(name, probes=("wire",)))
