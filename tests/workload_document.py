@@ -53,6 +53,8 @@ def document() -> str:
             table.append(
                 "| `images` | smoke, small | by the file | by the file | 1 sample | 8, 32 | path | all but tensor |"
             )
+        elif name == "hf":
+            table.append("| `hf` | smoke, small, full | - | - | 16 to 512 tokens | 8 | generated | fsdp, replicas |")
         else:
             table += rows(name, registry.resolve("workload", name))
         sources.append(f"- `{name}`: {cls.source}.")  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """Every workload is spread as one process trains it: two ranks, the strategies that take it, all at size smoke."""
 
+import itertools
+
 import pytest
 
 from parbench import Session
@@ -20,8 +22,10 @@ def session():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("strategy", ["replicated", "ddp", "fsdp", "pipeline", "tensor"])
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [*itertools.product(["ddp", "fsdp", "pipeline", "tensor"], NAMES), ("replicated", "sparse-lm")],
+)
 def test_a_workload_is_spread(session, name, strategy):
     spec = RunSpec(workload=name, strategy=strategy, size="smoke", world_size=2, device="cpu")
     variant = session.add(spec, refuse=False)
