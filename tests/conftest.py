@@ -201,11 +201,15 @@ def listening():
 
 
 def _left_out(arguments):
-    """Leave out what would double the time of most tests, launches that measure memory and traces, unless asked for."""
+    """Leave out what would double the time of most tests, unless asked for: weighing, traces, pages of reports."""
     if "--help" in arguments:
         return ()
     given = {str(one).partition("=")[0] for one in arguments}
-    wanted = {"--no-memory": {"--memory"}, "--no-trace": {"--trace", "--trace-steps", "--execution-trace"}}
+    wanted = {
+        "--no-memory": {"--memory"},
+        "--no-trace": {"--trace", "--trace-steps", "--execution-trace"},
+        "--no-report": {"--report"},
+    }
     return tuple(flag for flag, asked in wanted.items() if not given & asked)
 
 

@@ -211,7 +211,7 @@ def test_the_wheel_holds_every_module_and_every_data_file(wheel: Path) -> None:
     expected = {
         file.relative_to(ROOT / root).as_posix()
         for root in ("bench", "strategies")
-        for pattern in ("*.py", "py.typed", "*.toml")
+        for pattern in ("*.py", "py.typed", "*.toml", "*.html", "*.css", "*.js")
         for file in (ROOT / root).rglob(pattern)
     }
     assert {"parbench/py.typed", "parbench_strategies/py.typed"} <= expected
@@ -228,12 +228,13 @@ def test_public_names_are_these_and_all_resolve() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ("torch", "pandas", "numpy", "pyarrow", "psutil", "matplotlib", "jinja2")
     code = (
         "import sys\n"
         f"sys.argv = ['parbench', *{arguments!r}]\n"
         "from parbench.cli import main\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
-        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'pyarrow', 'psutil'} & set(sys.modules)))"
+        f"print('heavy:', sorted(set({heavy!r}) & set(sys.modules)))"
     )
     assert done(sys.executable, "-c", code).stdout.endswith("heavy: []\n")
 
@@ -280,7 +281,8 @@ def test_without_torch_stored_records_are_read(reading: Installed, tmp_path: Pat
     stored.mkdir()
     shutil.copy(RECORD, stored / "record.json")
     shown = (["show", "stored"], ["show", "stored", "--json"], ["compare", "stored"], ["baseline", "show", "stored"])
-    for arguments in (["--help"], ["doctor"], ["doctor", "--json"], *shown):
+    reported = (["report", "stored"], ["report", "stored", "--figure", "step-time", "--format", "pdf"])
+    for arguments in (["--help"], ["doctor"], ["doctor", "--json"], *shown, *reported):
         finished = reading.parbench(*arguments, cwd=tmp_path)
         assert finished.returncode == 0, f"{arguments}: {finished.stderr}"
         assert finished.stdout

@@ -23,7 +23,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "results" / "reference"
 SKIPPED = "<!-- not executed:"
 # Short runs: the README's own numbers of steps are for readers who wait for a true number.
-SHORT = ("--steps", "5", "--warmup", "1", "--parity-steps", "1", "--set", "repeats=1")
+SHORT = ("--steps", "5", "--warmup", "1", "--parity-steps", "1", "--set", "repeats=1", "--no-report")
 # Run by other tests, or by whoever runs this one.
 MAKE = {"make bench", "make test"}
 

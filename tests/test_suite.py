@@ -236,11 +236,22 @@ def test_exclude_that_matches_nothing_is_noted(tmp_path: Path) -> None:
 
 def test_default_compares_the_default_strategies_on_real_data() -> None:
     found = resolve(suite.default(), Registry())
-    assert {one.workload for one in found.specs} == {"digits", "text"}
-    families = {("ddp", 2), ("fsdp", 2), ("tensor", 2), ("pipeline", 2)}
-    assert {(one.strategy, one.world_size) for one in found.specs} == {("single", 1), *families}
+    spread = {("single", 1), ("ddp", 2)}
+    families = {("fsdp", 2), ("tensor", 2), ("pipeline", 2), ("topk", 2)}
+    of_text = {(one.strategy, one.world_size) for one in found.specs if one.workload == "text"}
+    of_rows = {(one.strategy, one.world_size) for one in found.specs if one.workload == "digit-rows"}
+    assert of_text == spread | families
+    assert of_rows == spread | {("amp_rnn(weights=bf16)", 2)}
+    assert len(found.specs) == 9
+    assert not [note for note in found.notes if "exclude" in note]
     assert all(one.global_batch_size and one.data_hash for one in found.specs)
     assert resolve(found, Registry()) == found
+
+
+def test_who_chooses_strategies_gets_them_on_all_default_workloads() -> None:
+    found = suite.default({"strategy": ("fsdp",)})
+    assert [one.workload for one in found.specs] == ["text", "digit-rows"]
+    assert not found.notes
 
 
 def test_single_runs_once_whatever_the_ranks() -> None:

@@ -30,6 +30,7 @@ from parbench.holding import Holding, Memory, bytes_of, optimizer_bytes, replica
 from parbench.job import Batch, Job, OptimizerFactory
 from parbench.order import checked_order
 from parbench.paper import Paper
+from parbench.point import Point
 from parbench.record import Agrees, Series
 from parbench.stopwatch import Stopwatch
 from parbench.traffic import Textbook, all_reduce_bytes, all_reduced, data_parallel, shared_out, trained_bytes
@@ -61,6 +62,7 @@ __all__ = [
     "OptimizerFactory",
     "Paper",
     "PeerCollective",
+    "Point",
     "Probe",
     "RankContext",
     "Reduced",
@@ -108,21 +110,25 @@ class Strategy(abc.ABC):
 
     Attributes:
         paper: where the idea comes from.
+        point: where it lies in the space of replicated strategies, if it is a paper's system; for docs/systems.md.
         agrees: how closely it trains as one process does on the same global batches.
         ranks: the world size it always uses; None takes whatever is asked for.
         period: steps after which its pattern repeats (local SGD's synchronisation); rounds are multiples of it.
         repeats: whether the same seed gives the same losses: "bitwise", "closely" (to 1e-6, where timing decides the
             order of additions) or "never" (asynchronous).
         consumes_model: whether wrapping changes the job's model for good, as sharding does.
+        takes_sparse: whether it copes with sparse gradients.
         shards: what its ranks share out instead of repeating: "parameters", "gradients", "optimizer state", "layers",
             "positions".
     """
 
     paper: ClassVar[Paper]
+    point: ClassVar[Point | None] = None
     agrees: Agrees
-    ranks: ClassVar[int | None] = None
+    ranks: int | None = None
     repeats: Repeats = "bitwise"
-    consumes_model: ClassVar[bool] = False
+    consumes_model: bool = False
+    takes_sparse: bool = False
     shards: Sequence[str] = ()
 
     @property

@@ -20,6 +20,8 @@ def backward(
     batch: Batch,
     *,
     hold: Callable[[], AbstractContextManager[object]] | None = None,
+    share: Batch | None = None,
+    samples: int | None = None,
 ) -> Tensor:
     """Accumulate this rank's gradients and return its loss, both scaled so that the mean over ranks is global.
 
@@ -32,12 +34,14 @@ def backward(
         model: the model or a wrapper of it.
         batch: the global batch.
         hold: makes the context in which all micro-batches but the last run (DDP's `no_sync`).
+        share: what this rank trains on, where that is not its share of the batch.
+        samples: of all ranks' shares together, where they are not those of the batch.
 
     Returns:
         Detached 0-d tensor on this rank's device.
     """
-    share = ctx.share(batch)
-    scale = ctx.world_size / batch.samples
+    share = ctx.share(batch) if share is None else share.to(ctx.device)
+    scale = ctx.world_size / (batch.samples if samples is None else samples)
     total = torch.zeros((), device=ctx.device)
     for k, part in enumerate(share.micro(ctx.accumulate)):
         held = hold() if hold is not None and k < ctx.accumulate - 1 else nullcontext()

@@ -230,6 +230,8 @@ class Campaign:
             self._codes.append(m.exit_code)
             folder = self._store(m, record)
             self._tell("case", m.case, message=_ending(m, folder))
+            for warned in record.warnings:
+                self._tell("warning", m.case, message=f"{warned.code}: {warned.message}")
 
     def _parameter_bytes(self, spec: RunSpec) -> int:
         """Return the bytes of the model's parameters, from its shapes alone."""

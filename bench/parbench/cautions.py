@@ -7,6 +7,7 @@ import re
 from parbench.cases import Measured
 from parbench.neighbours import core_count, neighbour_caution
 from parbench.record import Environment, Warned
+from parbench.slowing import said
 
 # What meters may cost per step, all together, on an empty loop.
 _MOST_COST_S = 250e-6
@@ -35,6 +36,7 @@ def cautions(m: Measured, environment: Environment) -> list[Warned]:
         _unsteady(m),
         _compiled(m),
         _teardown(m),
+        _slowed(m),
     ]
     return [warning for warning in found if warning is not None]
 
@@ -77,7 +79,7 @@ def _tokens(m: Measured) -> Warned | None:
     """Tokens that are counted are those that were fed: the targets of the batches, counted one by one."""
     if m.unit != "tokens" or not m.rounds:
         return None
-    counted = sum(sum(r.samples) for r in m.rounds) * m.units_per_sample
+    counted = sum(sum(r.ranks[0].samples) for r in m.rounds) * m.units_per_sample
     fed = sum(r.ranks[0].positions for r in m.rounds)
     if counted == fed:
         return None
@@ -127,6 +129,18 @@ def _teardown(m: Measured) -> Warned | None:
         code="teardown_failed",
         message=f"the ranks did not end cleanly, after everything was measured: {_one_line(m.teardown)}",
         advice="see the logs in log/",
+    )
+
+
+def _slowed(m: Measured) -> Warned | None:
+    spec = m.case.spec
+    how = said(spec.rank_speed, spec.straggler, spec.world_size)
+    if how is None:
+        return None
+    return Warned(
+        code="slowed_on_purpose",
+        message=f"ranks were slowed on purpose ({how}): times are not what this machine takes",
+        advice="compare with runs that are slowed alike; leave both flags out to measure this machine",
     )
 
 

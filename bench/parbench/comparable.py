@@ -20,9 +20,13 @@ _FORBIDDING = (
     "recompute",
     "compile",
     "accumulate",
+    "data_workers",
+    "data_delay_s",
     "seed",
     "threads",
     "network",
+    "rank_speed",
+    "straggler",
 )
 # What the others are held against unless something else is asked for.
 REFERENCE = "single"
@@ -73,11 +77,15 @@ def group_of(cell: Cell) -> tuple[object, ...]:
         spec.compile,
         spec.global_batch_size,
         spec.accumulate,
+        spec.data_workers,
+        spec.data_delay_s,
         spec.seed,
         spec.threads,
         spec.device,
         spec.backend,
         spec.network,
+        spec.rank_speed,
+        spec.straggler,
         cell.fingerprint,
         cell.software,
     )

@@ -26,6 +26,7 @@ class RankContext:
         comm: the door for collectives a strategy issues itself.
         accumulate: micro-batches a rank cuts its share into.
         generator: random numbers for the strategy, seeded per run, equal on all ranks.
+        speeds: how fast each rank computes, relative to what it can, where that is known (`--rank-speed`); else empty.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class RankContext:
     comm: Comm
     accumulate: int
     generator: torch.Generator
+    speeds: tuple[float, ...] = ()
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which forward runs: autocast to `dtype`, or nothing for fp32."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from parbench.errors import UsageError
+from parbench.functionname import function_name, is_function
 
 Kind = Literal["strategy", "workload", "probe", "schedule", "fusion", "collective", "compressor"]
 
@@ -60,6 +61,7 @@ PLACES: Mapping[Kind, Place] = {
         base="Workload",
         needs=("unit", "sizes", "source"),
         plural="workloads",
+        named_by="name",
     ),
     "probe": Place(
         package="parbench.probes",
@@ -122,6 +124,7 @@ class Found:
         file: its source, where it is a file.
         origin: where it comes from, for messages.
         by_path: import `file` itself: the command line named it.
+        function: `attribute` is a function that builds jobs: the command line named it.
     """
 
     name: str
@@ -130,6 +133,7 @@ class Found:
     file: Path | None = None
     origin: str
     by_path: bool = False
+    function: bool = False
 
 
 def discover(kind: Kind, plugins: Sequence[Path]) -> dict[str, list[Found]]:
@@ -147,11 +151,13 @@ def discover(kind: Kind, plugins: Sequence[Path]) -> dict[str, list[Found]]:
 
 
 def checked_plugin(path: Path) -> Path:
-    """Return the absolute path of a file given by `--plugin`.
+    """Return the absolute path of a file given by `--plugin`; a function given by `--workload` stays as it is.
 
     Raises:
         UsageError: it is not a Python file, or its name cannot be a plug-in's name.
     """
+    if is_function(path):
+        return path
     if not path.is_file():
         raise UsageError(f"--plugin takes a Python file, and there is none at {str(path)!r}; check the path")
     if path.suffix != ".py" or not _NAME.fullmatch(path.stem):
@@ -184,7 +190,12 @@ def _entry_points(group: str) -> Iterator[Found]:
 
 def _named_files(kind: Kind, plugins: Sequence[Path]) -> Iterator[Found]:
     for file in plugins:
-        if kind in _kinds_in(file):
+        if is_function(file):
+            if kind == "workload":
+                module, _, attribute = str(file).partition(":")
+                name = function_name(str(file))
+                yield Found(name=name, module=module, attribute=attribute, origin=str(file), function=True)
+        elif kind in _kinds_in(file):
             # The content is part of the name, so that an edited file is read again within one process.
             digest = hashlib.sha256(str(file).encode() + b"\0" + file.read_bytes()).hexdigest()[:12]
             module = f"parbench_plugin_{digest}"

@@ -13,7 +13,8 @@ class Event:
 
     Attributes:
         kind: "plan" once at the start; "phase" when a case enters one; "round" after each measured round; "case" when a
-            case has ended; "skip" for a case whose finished record is taken over; "note" for a sentence worth showing.
+            case has ended; "warning" for what its numbers must be read with; "skip" for a case whose finished record is
+            taken over; "note" for a sentence worth showing.
         case: the cell it is about, in words.
         cell: 0-based index of the cell in the sweep.
         done: cases ended so far.
@@ -24,10 +25,10 @@ class Event:
         median_s: running median step time.
         ci_low_s: lower end of its 95 % interval, where there is one.
         ci_high_s: upper end.
-        message: a sentence, for "note" and failed cases.
+        message: a sentence, for "note", "warning" and failed cases.
     """
 
-    kind: Literal["plan", "phase", "round", "case", "skip", "note"]
+    kind: Literal["plan", "phase", "round", "case", "warning", "skip", "note"]
     case: str = ""
     cell: int | None = None
     done: int = 0

@@ -107,6 +107,8 @@ def _words(kind: types.Type) -> str:
     match kind:
         case types.IntType(ge=low, le=high):
             return f"a whole number from {low} to {high}"
+        case types.FloatType(ge=low, le=high) if low is not None and high is not None:
+            return f"a number from {low:g} to {high:g}"
         case types.FloatType(gt=low, le=high):
             return f"a number above {low:g} and up to {high:g}" if low is not None and high is not None else "a number"
         case types.LiteralType(values=values):
@@ -125,6 +127,8 @@ def _advice(name: str) -> str:
     default = next(one.default for one in msgspec.structs.fields(RunSpec) if one.name == name)
     if name == "network":
         return "see parbench list networks"
+    if name in ("rank_speed", "straggler"):
+        return "leave it out to slow nobody"
     if default is None:
         return "leave it out for an automatic choice"
     if default is msgspec.NODEFAULT:

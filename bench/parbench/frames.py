@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,14 +81,15 @@ def load(path: Path | str, *, steps: bool = False) -> pandas.DataFrame:
         UnreadableError: `path` names one run, and that cannot be read.
     """
     runs, problems = find_runs(path)
-    frame = _samples(runs, problems) if steps else _metrics(runs)
+    frame = samples_frame(runs, problems) if steps else metrics_frame(runs)
     frame.attrs["problems"] = [problem.sentence for problem in problems]
     if problems:
         warnings.warn(f"left out {len(problems)} unreadable: {problems[0].sentence}", UserWarning, stacklevel=2)
     return frame
 
 
-def _metrics(runs: list[Run]) -> pandas.DataFrame:
+def metrics_frame(runs: Sequence[Run]) -> pandas.DataFrame:
+    """Return a row per run and metric, as `load` does."""
     import pandas
 
     rows = [_row(run, name, metric) for run in runs for name, metric in _metrics_of(run).items()]
@@ -134,7 +136,8 @@ def _row(run: Run, name: str, metric: Metric) -> dict[str, str | int | float | b
     }
 
 
-def _samples(runs: list[Run], problems: list[Problem]) -> pandas.DataFrame:
+def samples_frame(runs: Sequence[Run], problems: list[Problem]) -> pandas.DataFrame:
+    """Return a row per run, rank and step, as `load` does; what cannot be read is added to `problems`."""
     import pandas
 
     frames = [frame for run in runs if (frame := _samples_of(run, problems)) is not None and len(frame)]

@@ -16,7 +16,7 @@ from parbench.errors import UnreadableError, UsageError
 from parbench.filesystem import Filesystem, publish_file
 from parbench.record import RunRecord
 from parbench.recordfile import RECORD, read_record
-from parbench.store import Problem, find_records, record_folders
+from parbench.store import Problem, Run, find_records, record_folders
 from parbench.summary import Summary, summary_of
 
 logger = logging.getLogger(__name__)
@@ -84,6 +84,12 @@ def newest_records(path: Path) -> tuple[list[RunRecord], list[Problem], list[str
         UsageError: there is nothing at `path`.
         UnreadableError: `path` names one record, and that cannot be read.
     """
+    runs, problems, notes = newest_runs(path)
+    return [run.record for run in runs], problems, notes
+
+
+def newest_runs(path: Path) -> tuple[list[Run], list[Problem], list[str]]:
+    """Return the same as `newest_records`, each with its folder."""
     found, problems = summaries(path)
     cells: dict[tuple[str, str], list[Found]] = {}
     for one in found:
@@ -96,7 +102,12 @@ def newest_records(path: Path) -> tuple[list[RunRecord], list[Problem], list[str
     why = f"older software, or more launches of a cell than the newest {MOST_LAUNCHES}"
     notes = [f"{left} of {len(found)} records under {path} are left out: {why}"] if left else []
     chosen = sorted(kept, key=lambda one: (one.summary.id, one.folder))
-    return [read_record(one.folder) for one in chosen], problems, notes
+    return [Run(folder=_folder(one.folder), record=read_record(one.folder)) for one in chosen], problems, notes
+
+
+def _folder(found: Path) -> Path:
+    """Return the folder of a record, which may have been named itself."""
+    return found if found.is_dir() else found.parent
 
 
 def _summary(folder: Path, stamp: Stamp, known: tuple[Stamp, bytes] | None) -> tuple[Summary, bytes]:

@@ -58,5 +58,5 @@ def inspect(trainer: Trainer, job: Job, closed: ClosedForms, period: int) -> Ins
         held=None if holding is None else holding.bytes_of(),
         memory=None if closed.memory is None else asdict(closed.memory),
         types=types.by_class() | {"weights": "+".join(sorted(weights)), "communication": "+".join(messages) or "none"},
-        notes=dict(trainer.notes()),
+        notes={**job.notes, **trainer.notes()},
     )

@@ -40,8 +40,13 @@ class Batch:
         return Batch(inputs=self.inputs[start:stop], targets=self.targets[start:stop])
 
     def to(self, device: torch.device) -> Batch:
-        """Return the same samples on `device`."""
-        return Batch(inputs=self.inputs.to(device), targets=self.targets.to(device))
+        """Return the same samples on `device`; from pinned memory a GPU copies while the host goes on."""
+        inputs, targets = (t.to(device, non_blocking=device.type == "cuda") for t in (self.inputs, self.targets))
+        return Batch(inputs=inputs, targets=targets)
+
+    def pinned(self) -> Batch:
+        """Return the same samples in pinned memory."""
+        return Batch(inputs=self.inputs.pin_memory(), targets=self.targets.pin_memory())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +58,8 @@ class Job:
         loss: (outputs, share) -> the *sum* over the share's samples of each sample's loss, a 0-d tensor. Divided by the
             number of samples of the global batch it is this share's part of the mean, however the batch is cut.
         optimizer: makes the optimizer for the parameters a rank holds.
-        batch: step -> the global batch of that step (CPU tensors); the same on every rank, for any order of calls. The
-            last batch of an epoch may be smaller.
+        batch: step -> the global batch of that step (CPU tensors); the same on every rank, for any order of calls and
+            from any thread. The last batch of an epoch may be smaller.
         unit: what is counted besides samples: "samples" or "tokens".
         units_per_sample: how many of them one sample is.
         blocks: names of the sub-modules where FSDP wraps and pipelines cut, in forward order; applying them one after
@@ -67,10 +72,14 @@ class Job:
         whole: pattern of `shardings` -> elements along the cut dim that must stay together, an attention head for one.
         unused: names of trainable parameters that a step may leave without a gradient; on some ranks only is
             what `ddp`, `horovod_like` and `replicated` cope with, and other families do not.
-        held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right}; None where the data is
-            synthetic, with `held_out_reason`.
+        sparse: names of parameters whose gradients are sparse: of touched rows alone.
+        held_out: model -> {"loss": mean over held-out samples, "accuracy": fraction right, and what else the field
+            judges such a model by ("roc_auc", "dice"), from 0 to 1}; None where there is no such data, with
+            `held_out_reason`.
         held_out_reason: why there is no held-out data.
+        steps_per_epoch: steps in which every train sample comes once; None where the data has no epochs.
         loss_scale: factor that `loss` holds beside the sum, for half precision; who reports a loss divides by it.
+        notes: what is particular to its data, for the record.
     """
 
     model: nn.Module
@@ -83,6 +92,9 @@ class Job:
     shardings: Mapping[str, str] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
     unused: Sequence[str] = ()
+    sparse: Sequence[str] = ()
     held_out: Callable[[nn.Module], Mapping[str, float]] | None = None
     held_out_reason: str = "the data is synthetic: there is nothing to hold out"
+    steps_per_epoch: int | None = None
     loss_scale: float = 1.0
+    notes: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -21,6 +21,8 @@ from parbench.api import Batch, Probe, RankContext, Trainer
 from parbench.clock import Clock
 from parbench.faults import Fault, strike
 from parbench.launch.messages import StepsDone
+from parbench.record import Series
+from parbench.slowing import SERIES, Pace
 
 
 class Progress(Protocol):
@@ -41,6 +43,7 @@ def run_steps(
     fault: Callable[[int], Fault | None],
     probes: Sequence[Probe] = (),
     loss_scale: float = 1.0,
+    pace: Pace | None = None,
 ) -> StepsDone:
     """Train `count` steps from step number `first` and return this rank's raw samples.
 
@@ -55,9 +58,12 @@ def run_steps(
         fault: step -> the fault injected there, if any.
         probes: cheap meters, told about every step.
         loss_scale: what the losses that the trainer gives are multiplied by.
+        pace: how this rank is slowed on purpose, if it is.
     """
     losses: list[Tensor | None] = []
     samples: list[int] = []
+    skipped: list[int] = []
+    waits_s: list[float] = []
     positions = 0
     gc.collect()
     for probe in probes:
@@ -71,12 +77,18 @@ def run_steps(
             injected = fault(step)
             if injected is not None:
                 strike(injected)
-            started_s = time.perf_counter()
+            started_s, computed_s = time.perf_counter(), time.thread_time()
             with annotated("data"):
                 batch = batch_of(step)
+            left_out = trainer.left_out()
             loss = trainer.step(batch)
+            skipped.append(trainer.left_out() - left_out)
             if injected is not None:
                 loss = _disturb(injected, loss, time.perf_counter() - started_s)
+            if pace is not None:
+                # Its thread's time: what it waits for other ranks is no work of its own, and does not become more.
+                waits_s.append(pace.wait_s(step, time.thread_time() - computed_s))
+                time.sleep(waits_s[-1])
             losses.append(loss)
             samples.append(batch.samples)
             positions += batch.targets.numel()
@@ -94,12 +106,20 @@ def run_steps(
         losses=tuple(x if x is not None and math.isfinite(x) else None for x in values),
         nonfinite=tuple(first + k for k, x in enumerate(values) if x is not None and not math.isfinite(x)),
         samples=tuple(samples),
+        left_out=tuple(skipped) if any(skipped) else (),
         wall_s=wall_s,
         drain_s=drain_s,
         started_s=began_s,
         positions=positions,
-        series=tuple(series for probe in probes for series in probe.stop()),
+        series=(*(series for probe in probes for series in probe.stop()), *_waited(waits_s)),
     )
+
+
+def _waited(waits_s: Sequence[float]) -> list[Series]:
+    if not waits_s:
+        return []
+    source = "sleeps that --rank-speed and --straggler ask for"
+    return [Series(name=SERIES, unit="s", better=None, values=tuple(waits_s), source=source)]
 
 
 def _disturb(fault: Fault, loss: Tensor | None, elapsed_s: float) -> Tensor | None:

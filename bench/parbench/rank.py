@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from parbench import axes, parity
+from parbench import axes, parity, slowing
 from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
 from parbench.capture import Place, captured, count
@@ -56,6 +56,7 @@ from parbench.launch.messages import (
     Weigh,
     WeighDone,
 )
+from parbench.loading import Loader
 from parbench.loop import run_steps
 from parbench.memory_rank import MemoryRank
 from parbench.memory_snapshot import snapshot
@@ -65,6 +66,7 @@ from parbench.powerplan import readers
 from parbench.randomness import Randomness
 from parbench.registry import Registry
 from parbench.spec import RunSpec
+from parbench.suitability import unsuitable
 from parbench.support import Support
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -83,6 +85,7 @@ class _Variant:
     closed: ClosedForms | None
     randomness: Randomness
     probes: tuple[Probe, ...]
+    loader: Loader | None
 
 
 @final
@@ -159,14 +162,15 @@ class Rank:
         workload = self._registry.resolve("workload", spec.workload)
         group = self._groups.first(spec.world_size) if spec.world_size > 1 else None
         member = self._seat.rank < spec.world_size
-        ctx = job = trainer = closed = why = never = None
+        ctx = job = trainer = closed = why = never = loader = None
         if member:
             ctx = self._context(spec, group)
             why = workload.unsupported() or axes.unsupported(spec)
+            why = why or slowing.unsupported(spec.rank_speed, self.device.type)
             shapes = self._builder.shapes(workload, spec) if why is None else None
             if shapes is not None:
                 never = strategy.impossible(shapes, spec.world_size)
-                why = never or strategy.unsupported(shapes, ctx)
+                why = never or strategy.unsupported(shapes, ctx) or unsuitable(strategy, shapes, ctx.dtype, self.device)
             if shapes is not None and why is None:
                 closed = closed_forms(strategy, shapes, ctx)
                 why = self._support.missing(strategy, shapes, ctx)
@@ -175,6 +179,10 @@ class Rank:
                     self._memory.begin()
                 job = self._builder.full(workload, spec)
                 job = job if self._memory is None else self._memory.marked(job)
+                if spec.data_workers or spec.data_delay_s:
+                    pin = self.device.type == "cuda"
+                    loader = Loader(job.batch, spec.data_workers, spec.data_delay_s, pin=pin)
+                    job = replace(job, batch=loader)
                 trainer = strategy.wrap(job, ctx)
         # What is unsupported is kept too, until it is dropped.
         self._variants[command.variant] = _Variant(
@@ -187,6 +195,7 @@ class Rank:
             closed=closed,
             probes=tuple(self._registry.resolve("probe", name) for name in spec.probes),
             randomness=Randomness(self.device),
+            loader=loader,
         )
         self._watch_groups()
         return Built(
@@ -213,6 +222,7 @@ class Rank:
             comm=Comm(group, rank, spec.world_size, self._groups),
             accumulate=spec.accumulate,
             generator=torch.Generator().manual_seed(spec.seed),
+            speeds=() if spec.rank_speed is None else slowing.parse_speeds(spec.rank_speed)[: spec.world_size],
         )
 
     def _examine(self, command: Examine) -> Reply:
@@ -264,6 +274,8 @@ class Rank:
             gc.collect()
             gc.disable()  # nothing may stall a step; there is one collection before every round
         compiled_s = self._builder.compiled_s
+        if variant.loader is not None:
+            variant.loader.begin()
         with variant.randomness:
             done = run_steps(
                 variant.trainer,
@@ -276,8 +288,14 @@ class Rank:
                 fault=self._fault_of(variant.spec.strategy),
                 probes=variant.probes,
                 loss_scale=variant.job.loss_scale,
+                pace=slowing.pace_of(
+                    self._seat.rank, variant.spec.rank_speed, variant.spec.straggler, variant.spec.seed
+                ),
             )
-        return msgspec.structs.replace(done, compile_s=self._builder.compiled_s - compiled_s)
+        waited = () if variant.loader is None else (variant.loader.waited(),)
+        return msgspec.structs.replace(
+            done, compile_s=self._builder.compiled_s - compiled_s, series=(*done.series, *waited)
+        )
 
     def _energy(self, command: Energy) -> Reply:
         if self._variants[command.variant].trainer is None:
@@ -363,6 +381,8 @@ class Rank:
         variant = self._variants.pop(number)
         if variant.trainer is not None:
             variant.trainer.close()
+        if variant.loader is not None:
+            variant.loader.close()
         self._watch_groups()
         # The wrapper must be gone before its group is: destroying the group under a live DDP object can hang.
         del variant

@@ -219,7 +219,10 @@ def _held_out(m: Measured) -> dict[str, Metric]:
         source = f"one process on held-out data, after {_judged_steps(m)} training steps"
         return Metric(value=found[key], unit=unit, better=better, n=1, source=source)
 
-    return {"held_out_loss": one("loss", "nats", "lower"), "held_out_accuracy": one("accuracy", "fraction", "higher")}
+    usual = {"held_out_loss": one("loss", "nats", "lower"), "held_out_accuracy": one("accuracy", "fraction", "higher")}
+    # What else a workload judges by, such as an area under a curve.
+    others = (key for key in found if f"held_out_{key}" not in usual)
+    return usual | {f"held_out_{key}": one(key, "fraction", "higher") for key in others}
 
 
 def _unchecked(m: Measured) -> Agreement:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from parbench.errors import MissingError, ParbenchError, UsageError, unknown_nam
 from parbench.fusion import FusionRule
 from parbench.grammar import Call, parse
 from parbench.paper import Paper
+from parbench.point import Point
 from parbench.schedule import Schedule
 from parbench.spec import RunSpec
 
@@ -47,6 +49,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         arguments: its constructor's arguments, as `name=default`.
         paper_title: where the idea comes from.
         paper_url: where to read it.
+        point: where a system lies in the space of replicated strategies; None for what is no such system.
         sizes: a workload's sizes.
         source: where a workload's model and data come from.
         origin: the file or entry point that defines it.
@@ -59,6 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     paper_title: str = ""
     paper_url: str = ""
+    point: Point | None = None
     sizes: tuple[str, ...] = ()
     source: str = ""
     origin: str
@@ -179,6 +183,7 @@ class Registry:
         candidates = self._all(kind).get(name, [])
         if not candidates:
             advice = f"parbench list {PLACES[kind].plural}; one from your own file, in a record too: --plugin FILE"
+            advice += ", or --workload package.module:function" if kind == "workload" else ""
             also = self.names("compressor") if kind == "strategy" else []
             raise unknown_name(kind, name, [*self.names(kind), *also], advice)
         if len(candidates) > 1:
@@ -209,24 +214,43 @@ class _Nested:
         self._registry = registry
 
     def takes(self, hint: object) -> bool:
-        return isinstance(hint, type) and hint in _NESTED
+        return _nested_kind(hint) is not None
 
     def made(self, hint: object, value: str | Call) -> object:
-        return self._registry.resolve(_NESTED[hint], value)
+        return self._registry.resolve(self._kind(hint), value)
 
     def spelled(self, hint: object, value: str | Call) -> str:
-        return self._registry.canonical(_NESTED[hint], value)
+        return self._registry.canonical(self._kind(hint), value)
+
+    def _kind(self, hint: object) -> Kind:
+        found = _nested_kind(hint)
+        if found is None:
+            raise TypeError(f"{hint} is no plug-in")
+        return found
+
+
+def _nested_kind(hint: object) -> Kind | None:
+    """Return what kind of plug-in an annotation means, such as `Compressor` or `Strategy | None`."""
+    if isinstance(hint, types.UnionType):
+        return next(filter(None, map(_nested_kind, hint.__args__)), None)
+    if not isinstance(hint, type):
+        return None
+    # A strategy is known by name: to import its class takes torch, which is there where such an annotation is.
+    strategy = (hint.__module__, hint.__qualname__) == ("parbench.api", "Strategy")
+    return "strategy" if strategy else _NESTED.get(hint)
 
 
 def _described(kind: Kind, found: Found, cls: type) -> Entry:
     module_doc = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
     paper: object = getattr(cls, "paper", None)
+    point: object = getattr(cls, "point", None)
     entry = Entry(
         name=found.name,
         summary=module_doc.partition("\n")[0],
         arguments=bind.arguments(cls),
         paper_title=paper.title if isinstance(paper, Paper) else "",
         paper_url=paper.url if isinstance(paper, Paper) else "",
+        point=point if isinstance(point, Point) else None,
         origin=found.origin,
     )
     if kind != "workload":
@@ -245,6 +269,10 @@ def _torch_missing() -> bool:
 def _load(kind: Kind, found: Found) -> type:
     if PLACES[kind].torch and _torch_missing():
         raise MissingError(TORCH_MISSING)
+    if found.function:
+        from parbench.function_workload import workload_class
+
+        return workload_class(found.module, found.attribute or "")
     module = _imported(kind, found)
     cls = _only_class(kind, found, module)
     lacking = [name for name in PLACES[kind].needs if getattr(cls, name, None) is None]

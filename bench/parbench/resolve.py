@@ -10,6 +10,7 @@ from parbench import fields
 from parbench.errors import UsageError, unknown_name
 from parbench.network.spelling import parse_network
 from parbench.registry import Registry
+from parbench.slowing import speeds_text, straggler_text
 from parbench.spec import RunSpec
 from parbench.suite import Suite
 
@@ -64,6 +65,7 @@ class _Resolver:
         if spec.network is not None:
             network = parse_network(spec.network)
             spec = msgspec.structs.replace(spec, network=network.text if network else None)
+        spec = self._slowed(spec)
         for probe in spec.probes:
             self._registry.resolve("probe", probe)
         workload = self._workload(spec.workload)
@@ -84,6 +86,11 @@ class _Resolver:
         if self._refuse:
             self._note_impossible(resolved, workload)
         return resolved
+
+    def _slowed(self, spec: RunSpec) -> RunSpec:
+        speeds = None if spec.rank_speed is None else speeds_text(spec.rank_speed, spec.world_size)
+        straggler = None if spec.straggler is None else straggler_text(spec.straggler)
+        return msgspec.structs.replace(spec, rank_speed=speeds, straggler=straggler)
 
     def _note_impossible(self, spec: RunSpec, workload: Workload) -> None:
         strategy = self._registry.resolve("strategy", spec.strategy)

@@ -127,7 +127,7 @@ class Variant:
         means = [_mean(column) for column in zip(*(r.losses for r in members), strict=True)]
         return RoundSamples(
             first_step=first,
-            samples=members[0].samples,
+            samples=_trained(members),
             losses=tuple(None if first + k in nonfinite else mean for k, mean in enumerate(means)),
             ranks=members,
             nonfinite=tuple(nonfinite),
@@ -375,6 +375,12 @@ def resolved(spec: RunSpec, registry: Registry, *, refuse: bool = True) -> RunSp
         UsageError: a name or number is not one of those allowed.
     """
     return resolve(of_specs((spec,)), registry, refuse=refuse).specs[0]
+
+
+def _trained(members: Sequence[StepsDone]) -> tuple[int, ...]:
+    """Return per step the samples that some rank trained on."""
+    missing = [r.left_out for r in members if r.left_out]
+    return tuple(held - sum(column) for held, *column in zip(members[0].samples, *missing, strict=True))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -31,6 +31,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "selective" (all but matrix multiplications, convolutions and attention).
         compile: whether each block is compiled (torch.compile).
         global_batch_size: samples per optimizer step over all ranks; None takes the workload's own.
+        data_workers: threads of each rank that make the next batches; 0 makes each when its step begins.
+        data_delay_s: seconds added to the making of each batch, for a source that is slow.
         accumulate: micro-steps a rank's share of the batch is cut into.
         warmup: steps left out before measuring; None warms up until steady.
         steps: measured training steps.
@@ -48,6 +50,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         probes: meters to run in the timed rounds, such as "contention".
         network: links between the ranks, such as "100mbit" or "two-racks(rate=1gbit, oversubscription=4)"; None leaves
             them as they are.
+        rank_speed: how fast each rank computes, relative to what it can, such as "1,1,0.5"; None slows nobody.
+        straggler: when ranks stop for a while, such as "exponential(mean=0.2, every=10)"; None lets none stop.
         timeout_s: seconds without progress after which a run is ended.
         data_hash: hash of the data the workload reads; filled in when the spec is resolved.
     """
@@ -62,6 +66,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     recompute: Recompute = "none"
     compile: bool = False
     global_batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    data_workers: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    data_delay_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
     accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
     warmup: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
     steps: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 100
@@ -78,6 +84,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=10**6)] | None = None
     probes: tuple[str, ...] = ()
     network: str | None = None
+    rank_speed: str | None = None
+    straggler: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=10**7)] = 120.0
     data_hash: str | None = None
 

@@ -76,7 +76,7 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
 
     by_id = {record.id: record for record in records if record.status == "complete"}
     frame = load(path, steps=True)
-    curves = {str(run): _curve(part) for run, part in frame.groupby("run") if run in by_id}
+    curves = {str(run): curve_of(part) for run, part in frame.groupby("run") if run in by_id}
     curves = {run: curve for run, curve in curves.items() if len(curve)}
     if not curves:
         raise UsageError(f"no run under {str(path)!r} has losses of its steps; give results of complete runs")
@@ -95,7 +95,7 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
     return LossTable(path=str(path), rows=tuple(rows))
 
 
-def _curve(steps: pandas.DataFrame) -> pandas.DataFrame:
+def curve_of(steps: pandas.DataFrame) -> pandas.DataFrame:
     """Return one run's smoothed loss and seconds so far, by step."""
     # Every rank takes part in a step; it is over when the slowest is.
     curve = steps.groupby("step").agg(seconds=("seconds", "max"), loss=("loss", "mean")).sort_index()

@@ -35,6 +35,10 @@ class Trainer(abc.ABC):
     def full_parameters(self) -> Mapping[str, Tensor]:
         """Return all parameters by the names of the job's model, gathered where sharded; for checks only."""
 
+    def left_out(self) -> int:
+        """Return how many samples of its shares this rank has left out so far, which nobody trained on."""
+        return 0
+
     def full_buffers(self) -> Mapping[str, Tensor]:
         """Return all buffers by the names of the job's model, where it has any; for checks only."""
         return {}

@@ -30,6 +30,7 @@ class Single(Strategy):
     paper = Paper("Stochastic gradient descent (Robbins and Monro, 1951)", "https://doi.org/10.1214/aoms/1177729586")
     agrees = "exactly"
     ranks = 1
+    takes_sparse = True
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:
         """Nothing is sent."""

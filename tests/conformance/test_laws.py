@@ -32,7 +32,7 @@ def test_strategy(session, strategy):
     print(strategy, verdict.seconds)
 
 
-@pytest.mark.parametrize("workload", [name for name in REGISTRY.names("workload") if name != "images"])
+@pytest.mark.parametrize("workload", [name for name in REGISTRY.names("workload") if name not in ("images", "hf")])
 def test_workload(workload):
     verdict = check_workload(workload)
     assert verdict.passed, verdict.broken

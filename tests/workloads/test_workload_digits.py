@@ -78,9 +78,9 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_read_without_scikit_learn_is_its_own():
     from sklearn.datasets import load_digits
 
-    from parbench.workloads.digits import _load
+    from parbench.workloads._digits import load
 
-    pixels, labels = _load()
+    pixels, labels = load()
     theirs, their_labels = load_digits(return_X_y=True)
     assert (pixels == theirs).all()
     assert (labels == their_labels).all()

@@ -11,7 +11,7 @@ import torch
 from workload_cases import CPU, META, losses
 
 from parbench.errors import MissingError, UsageError
-from parbench.workloads import _corpus, text
+from parbench.workloads import _corpus, _windows
 from parbench.workloads.text import Text
 
 
@@ -39,7 +39,7 @@ def test_an_epoch_is_the_train_text_and_held_out_windows_lie_behind_it(tmp_path:
     assert seen == sorted(map(tuple, ids[: 32 * windows].view(-1, 32).tolist()))
     for b in batches:
         assert torch.equal(b.inputs[:, 1:], b.targets[:, :-1])
-    train, held_out = text._split(ids, 32, "it")
+    train, held_out = _windows.split(ids, 32, "it")
     assert train.targets.flatten()[-1] == ids[32 * windows]
     assert 32 * windows < 3600
     assert torch.equal(held_out.inputs.flatten(), ids[3600 : 3600 + held_out.inputs.numel()])
@@ -47,11 +47,11 @@ def test_an_epoch_is_the_train_text_and_held_out_windows_lie_behind_it(tmp_path:
 
 def test_held_out_windows_are_few_and_spread() -> None:
     ids = torch.arange(100_000).remainder(97).to(torch.uint8)
-    _, held_out = text._split(ids, 32, "it")
-    spread = text._spread(held_out, 128)
+    _, held_out = _windows.split(ids, 32, "it")
+    spread = _windows.spread(held_out, 128)
     assert spread.samples == 128
     assert torch.equal(spread.inputs[0], held_out.inputs[0].long())
-    assert text._spread(held_out.cut(0, 5), 128).samples == 5
+    assert _windows.spread(held_out.cut(0, 5), 128).samples == 5
 
 
 def test_pythons_documentation_is_learned() -> None:

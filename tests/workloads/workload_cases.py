@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from parbench.api import Job, Workload
+from parbench.registry import Registry
 from parbench.workloads.digits import Digits
 from parbench.workloads.gpt import Gpt
 from parbench.workloads.images import Images
@@ -27,7 +28,26 @@ SMALL = [
     ("gpt", "smoke"),
     ("gpt", "small"),
 ]
-LARGE = [("gpt", "25m"), ("gpt", "gpt2"), ("gpt", "gpt2-medium")]
+LARGE = [("gpt", name) for name in ("25m", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")]
+# Of the workloads below, laws of tests/conformance look at everything that those above are asked here again.
+MORE = [
+    "alexnet",
+    "bert",
+    "digit-rows",
+    "disruption",
+    "ecg",
+    "googlenet",
+    "lstm",
+    "matrix-recovery",
+    "mlp",
+    "moe-gpt",
+    "resnet",
+    "seq2seq",
+    "sparse-lm",
+    "unet3d",
+    "vgg",
+    "vit",
+]
 
 IMAGES = 70  # 56 to train on
 
@@ -59,7 +79,11 @@ def workload(name: str, folder: Path) -> Workload:
         return Images(path=str(write_images(folder)))
     if name == "text":
         return Text(path=str(write_text(folder)))
-    return Gpt()
+    if name == "gpt":
+        return Gpt()
+    if name == "lstm":
+        return Registry().resolve("workload", f"lstm(path={str(write_text(folder))!r})")
+    return Registry().resolve("workload", name)
 
 
 def job(name: str, size: str, folder: Path, *, seed: int = 0, batch_size: int = 6) -> Job:

@@ -1,4 +1,4 @@
-"""The command line: `parbench run`, `list`, `show`, `compare`, `check`, `baseline`, `history`, `trace` and `doctor`.
+"""The command line: `parbench run`, `list`, `show`, `compare`, `report`, `export`, `check`, `trace` and others.
 
 Nothing heavy is imported here: `parbench --help` answers at once, and the reading commands work without torch.
 """
@@ -20,9 +20,12 @@ from parbench.cli.compare import EXAMPLES as COMPARED
 from parbench.cli.compare import compare
 from parbench.cli.conform import conform
 from parbench.cli.doctor import doctor
+from parbench.cli.export import export
 from parbench.cli.history import history
 from parbench.cli.listing import list_plugins
 from parbench.cli.network import network
+from parbench.cli.report import EXAMPLES as REPORTED
+from parbench.cli.report import report
 from parbench.cli.run import EXAMPLES, run
 from parbench.cli.show import EXAMPLES as SHOWN
 from parbench.cli.show import show
@@ -44,9 +47,11 @@ app.command("run", epilog=EXAMPLES)(run)
 app.command("list")(list_plugins)
 app.command("show", epilog=SHOWN)(show)
 app.command("compare", epilog=COMPARED)(compare)
+app.command("report", epilog=REPORTED)(report)
 app.command("check", epilog=CHECKED)(check)
 app.add_typer(baseline, name="baseline")
 app.command("history")(history)
+app.command("export")(export)
 app.command("doctor")(doctor)
 app.command("conform")(conform)
 app.add_typer(network, name="network")

@@ -48,6 +48,20 @@ def suite_of(what: str | None, changes: Mapping[str, tuple[object, ...]], name: 
     return suite.from_flags(what, changes, name)
 
 
+def named(what: str | None, function: str | None) -> str | None:
+    """Return what is to be run: `what`, or the workload that a function given by `--workload` is.
+
+    Raises:
+        UsageError: the function is not given as package.module:function.
+    """
+    if function is None:
+        return what
+    from parbench.functionname import function_name
+
+    name = function_name(function)
+    return what or name  # a suite or a record names it itself
+
+
 def _holds_record(text: str) -> bool:
     try:
         return (Path(text) / "record.json").is_file()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parbench.cli.request import changes_of, suite_of
+from parbench.cli.request import changes_of, named, suite_of
 from parbench.cli.running import start
 
 EXAMPLES = (
@@ -83,6 +83,15 @@ def run(
             "--accumulate",
             metavar="N",
             help="Micro-batches a rank cuts its share into.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    data_workers: Annotated[
+        _Text,
+        typer.Option(
+            "--data-workers",
+            metavar="N",
+            help="Threads of each rank that make the next batches; the time steps wait for theirs is reported.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -270,6 +279,25 @@ def run(
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    rank_speed: Annotated[
+        _Text,
+        typer.Option(
+            "--rank-speed",
+            metavar="S,S,...",
+            help="How fast each rank computes, relative to what it can: `1,1,0.5` (on a CPU).",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    straggler: Annotated[
+        _Text,
+        typer.Option(
+            "--straggler",
+            metavar="DISTRIBUTION",
+            help="Ranks that stop now and then: `exponential(mean=0.2, every=10)`, `fixed(seconds)`, "
+            "`uniform(low, high)`; with `rank=K` that one alone.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -286,6 +314,16 @@ def run(
             "--plugin",
             metavar="FILE",
             help="Your own strategy or workload: FILE is imported and its name becomes known.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    workload: Annotated[
+        _Text,
+        typer.Option(
+            "--workload",
+            metavar="MODULE:FUNCTION",
+            help="Your own workload, imported: a function(size, seed, device, batch size) that returns a Job.",
             rich_help_panel=_WHAT,
             show_default=False,
         ),
@@ -307,6 +345,14 @@ def run(
         bool,
         typer.Option("--fresh", help="Measure finished cells again, do not resume.", rich_help_panel=_RESULTS),
     ] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            help="Leave report.html beside the results (parbench report); never with --json.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = True,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_RESULTS),
@@ -339,6 +385,7 @@ def run(
         "size": size,
         "global_batch_size": global_batch_size,
         "accumulate": accumulate,
+        "data_workers": data_workers,
         "precision": precision,
         "recompute": recompute,
         "compile": "true" if compiled else None,
@@ -358,11 +405,14 @@ def run(
         "backend": backend,
         "threads": threads,
         "network": network,
+        "rank_speed": rank_speed,
+        "straggler": straggler,
     }
     lists = {"strategy": strategy or [], "world_size": world_size or []}
     lists |= {name: [text] for name, text in flags.items() if text is not None}
     changes = ({"probes": (tuple(probe),)} if probe else {}) | changes_of(lists, settings or [])
-    suite = suite_of(what, changes, suite_name)
+    plugins = [*(plugin or []), *([Path(workload)] if workload else [])]
+    suite = suite_of(named(what, workload), changes, suite_name)
     from parbench.requirements import Demands
 
     demands = Demands(
@@ -371,4 +421,14 @@ def run(
         find_max_batch=find_max_batch,
         memory_snapshot=memory_snapshot,
     )
-    start(suite, plugin or [], out, demands, fresh=fresh, as_json=as_json, dry_run=dry_run, strict=strict)
+    start(
+        suite,
+        plugins,
+        out,
+        demands,
+        fresh=fresh,
+        as_json=as_json,
+        dry_run=dry_run,
+        strict=strict,
+        page=report and not as_json,
+    )

@@ -47,6 +47,14 @@ def show(
             rich_help_panel=_RESULTS,
         ),
     ] = False,
+    systems: Annotated[
+        bool,
+        typer.Option(
+            "--systems",
+            help="A Markdown table: what papers' systems are, what they send in a step, how closely they trained.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     strict: Annotated[
         bool,
@@ -116,14 +124,14 @@ def show(
         if name is not None or given:
             extra = given[0] if name is None else repr(name)
             raise UsageError(f"show PATH takes no {extra}: that is for parbench show schedule NAME")
-        _show_results(Path(what), details=details, agreement=agreement, as_json=as_json, strict=strict)
+        _show_results(Path(what), details=details, agreement=agreement, systems=systems, as_json=as_json, strict=strict)
         return
     if name is None or stages is None or microbatches is None:
         raise UsageError(
             "write parbench show schedule NAME --stages P --microbatches M (names: parbench list schedules; a folder "
             "of results that is named schedule: ./schedule)"
         )
-    of_results = {"--details": details, "--agreement": agreement, "--strict": strict}
+    of_results = {"--details": details, "--agreement": agreement, "--systems": systems, "--strict": strict}
     if wrong := [option for option, value in of_results.items() if value]:
         raise UsageError(f"show schedule takes no {wrong[0]}: that is for stored results")
     from parbench.cli.show_schedule import show_schedule
@@ -139,7 +147,7 @@ def show(
     )
 
 
-def _show_results(path: Path, *, details: bool, agreement: bool, as_json: bool, strict: bool) -> None:
+def _show_results(path: Path, *, details: bool, agreement: bool, systems: bool, as_json: bool, strict: bool) -> None:
     from parbench.errors import UnreadableError, UsageError
     from parbench.store import find_records
 
@@ -159,6 +167,11 @@ def _show_results(path: Path, *, details: bool, agreement: bool, as_json: bool, 
         from parbench.report.agreement import agreement_table
 
         output.document(agreement_table(records).encode())
+    elif systems:
+        from parbench.registry import Registry
+        from parbench.report.systems import systems_table
+
+        output.document(systems_table(records, Registry().describe("strategy")).encode())
     elif as_json:
         from parbench.document import document
 

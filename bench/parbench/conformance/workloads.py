@@ -168,7 +168,7 @@ def _empty_share(jobs: Jobs) -> str | None:
     job = jobs.new()
     empty = job.batch(0).cut(0, 0)
     job.loss(job.model(empty.inputs), empty).backward()  # type: ignore[no-untyped-call]
-    wrong = [n for n, p in job.model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())]
+    wrong = [n for n, p in job.model.named_parameters() if p.grad is not None and bool(p.grad.to_dense().any())]
     return f"{wrong[0]} gets a gradient from no sample" if wrong else None
 
 

@@ -134,7 +134,7 @@ class LocalRanks(Ranks):
                     # Far beyond the launcher's deadline: the launcher finds the culprit, a group only its victim.
                     group_timeout_s=2 * timeout_s + 600,
                     log=str(folder / f"rank{rank}.log"),
-                    plugins=tuple(str(p.resolve()) for p in plugins),
+                    plugins=tuple(map(str, plugins)),
                     fault=fault,
                     network=network[rank] if network else None,
                     weigh=weigh,

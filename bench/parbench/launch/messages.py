@@ -217,13 +217,15 @@ class StepsDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Raw samples of one round on one rank; a rank outside the variant has none.
 
     `started_s` is when it left the barrier, on the clock that all processes of a machine share; `positions` is how many
-    targets the batches held, which is how many tokens were fed where tokens are counted.
+    targets the batches held, which is how many tokens were fed where tokens are counted; `left_out` is how many samples
+    of each batch this rank should have trained on and did not, nothing where it trained on all.
     """
 
     seconds: tuple[float, ...] = ()
     losses: tuple[float | None, ...] = ()
     nonfinite: tuple[int, ...] = ()
     samples: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
     wall_s: float = 0.0
     drain_s: float = 0.0
     compile_s: float = 0.0

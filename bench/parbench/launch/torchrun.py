@@ -94,7 +94,7 @@ class TorchrunRanks(Ranks):
             threads=threads,
             group_timeout_s=timeout_s,  # no launcher watches from outside: a group's own deadline is the only one
             log="",
-            plugins=tuple(str(p.resolve()) for p in plugins),
+            plugins=tuple(map(str, plugins)),
             fault=fault,
         )
         heartbeat = Heartbeat(seat.rank, None)

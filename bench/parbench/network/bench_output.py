@@ -10,6 +10,7 @@ import msgspec
 
 from parbench.network.bench import Measured
 from parbench.record import Schema
+from parbench.spreadsheet import harmless
 
 SCHEMA = Schema(name="parbench.network.bench", major=1, minor=0)
 # The row of the JSON document first; then what a reader of a single line must know to believe it.
@@ -33,7 +34,6 @@ COLUMNS = (
     "wrong",
     "samples_s",
 )
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_of(measured: Sequence[Measured], setting: Mapping[str, str]) -> bytes:
@@ -50,7 +50,7 @@ def csv_of(measured: Sequence[Measured], setting: Mapping[str, str]) -> bytes:
         fields = {**msgspec.structs.asdict(one.row), **_more(one), **setting}
         fields["correct"] = "true" if not one.wrong else "false"
         fields["samples_s"] = " ".join(map(repr, one.samples_s))
-        writer.writerow({name: _harmless(fields[name]) for name in COLUMNS})
+        writer.writerow({name: harmless(fields[name]) for name in COLUMNS})
     return text.getvalue().encode()
 
 
@@ -79,8 +79,3 @@ def _more(one: Measured) -> dict[str, object]:
         "algbw_bytes_per_s": one.algbw_bytes_per_s,
         "wrong": one.wrong or None,
     }
-
-
-def _harmless(value: object) -> object:
-    """Keep a spreadsheet from taking a text for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

@@ -12,7 +12,10 @@ _CAPTION = (
     "Largest difference of a step's mean loss from one process on the same global batches, in nats; ✗ is too much."
 )
 # What may differ between cells beside ranks and precision, which have columns of their own.
-_OTHERS = ("size", "global_batch_size", "accumulate", "recompute", "compile", "network", "device", "backend", "seed")
+_OTHERS = (
+    *("size", "global_batch_size", "accumulate", "recompute", "compile", "network", "rank_speed", "straggler"),
+    *("device", "backend", "seed"),
+)
 _SIGNS = {True: "", False: "✗ ", None: ""}
 
 
@@ -28,17 +31,21 @@ def agreement_table(records: Sequence[RunRecord]) -> str:
     for record in records:
         where = (record.spec.world_size, record.spec.precision)
         row = rows.setdefault((record.spec.strategy, _job(record.spec, varying)), {})
-        row[where] = max(row.get(where, record), record, key=_badness)  # of several launches the worst speaks
+        row[where] = max(row.get(where, record), record, key=badness)  # of several launches the worst speaks
     reasons: dict[str, int] = {}
     lines = [
-        _line(["strategy", "workload", *(f"{n} {'rank' if n == 1 else 'ranks'}, {kind}" for n, kind in columns)]),
-        _line(["---", "---", *("--:" for _ in columns)]),
+        markdown_row(
+            ["strategy", "workload", *(f"{n} {'rank' if n == 1 else 'ranks'}, {kind}" for n, kind in columns)]
+        ),
+        markdown_row(["---", "---", *("--:" for _ in columns)]),
         *(
-            _line([f"`{_safe(strategy)}`", _safe(workload), *(_cell(found.get(one), reasons) for one in columns)])
+            markdown_row(
+                [f"`{safe(strategy)}`", safe(workload), *(agreement_cell(found.get(one), reasons) for one in columns)]
+            )
             for (strategy, workload), found in rows.items()
         ),
     ]
-    notes = [f"{number}. {_safe(reason)}" for reason, number in reasons.items()]
+    notes = [f"{number}. {safe(reason)}" for reason, number in reasons.items()]
     return "\n".join([*lines, *(["", *notes] if notes else []), "", _CAPTION]) + "\n"
 
 
@@ -47,7 +54,8 @@ def _job(spec: RunSpec, varying: Sequence[str]) -> str:
     return " ".join([spec.workload, *(f"{name}={getattr(spec, name)}" for name in varying)])
 
 
-def _badness(record: RunRecord) -> tuple[bool, bool, float]:
+def badness(record: RunRecord) -> tuple[bool, bool, float]:
+    """Return what orders launches of one cell by how badly they agreed."""
     found = record.agreement
     compared = record.status == "complete" and found is not None and found.loss_difference is not None
     if found is None or not compared:
@@ -55,7 +63,8 @@ def _badness(record: RunRecord) -> tuple[bool, bool, float]:
     return (found.passed is False, False, found.loss_difference or 0.0)
 
 
-def _cell(record: RunRecord | None, reasons: dict[str, int]) -> str:
+def agreement_cell(record: RunRecord | None, reasons: dict[str, int]) -> str:
+    """Return how closely a run trained as one process, in a few characters; `reasons` numbers what is said below."""
     if record is None:
         return ""
     found = record.agreement
@@ -72,9 +81,11 @@ def _number(reason: str, reasons: dict[str, int]) -> int:
     return reasons.setdefault(reason, len(reasons) + 1)
 
 
-def _line(cells: Iterable[str]) -> str:
+def markdown_row(cells: Iterable[str]) -> str:
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return text that cannot leave its cell."""
     return visible(text, 400).replace("|", r"\|").replace("`", "'").replace("<", "&lt;")

@@ -11,20 +11,27 @@ from parbench.report.words import visible
 from parbench.spec import RunSpec, spec_id
 from parbench.suite import Suite
 
+# Shown where a cell asks for it.
+_WHERE_ASKED = {"network": "network", "rank_speed": "speeds", "straggler": "straggler"}
+
 
 def cells_table(suite: Suite) -> Table:
     """Return one line per cell that would run."""
     count = "1 cell" if len(suite.specs) == 1 else f"{len(suite.specs)} cells"
     title = f"{visible(suite.name, 60)}: {count}, nothing is started"
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    shaped = any(spec.network is not None for spec in suite.specs)
-    networks = ("network",) if shaped else ()
-    for name in ("workload", "strategy", "ranks", *networks, "batch", "precision", "steps", "repeats", "seed", "id"):
+    asked = {
+        name: label
+        for name, label in _WHERE_ASKED.items()
+        if any(getattr(spec, name) is not None for spec in suite.specs)
+    }
+    columns = ("workload", "strategy", "ranks", *asked.values(), "batch", "precision", "steps", "repeats", "seed", "id")
+    for name in columns:
         table.add_column(name, overflow="fold")
     for spec in suite.specs:
         batch = "own" if spec.global_batch_size is None else str(spec.global_batch_size)
-        links = (visible(spec.network or "none", 60),) if shaped else ()
-        numbers = (spec.world_size, *links, batch, spec.precision, spec.steps, spec.repeats, spec.seed, spec_id(spec))
+        where = (visible(getattr(spec, name) or "none", 60) for name in asked)
+        numbers = (spec.world_size, *where, batch, spec.precision, spec.steps, spec.repeats, spec.seed, spec_id(spec))
         texts = (f"{visible(spec.workload, 60)}/{visible(spec.size, 20)}", visible(spec.strategy, 60))
         table.add_row(*map(Text, (*texts, *map(str, numbers))))
     return table

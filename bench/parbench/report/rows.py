@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from parbench.comparable import REFERENCE
 from parbench.metrics import Cell
 from parbench.record import Agreement, Metric, RunRecord
-from parbench.report.words import DASH, TIMES, amount, number, several, small, visible, with_interval
+from parbench.report.words import DASH, SIGNS, TIMES, amount, number, several, small, visible, with_interval
 from parbench.spec import RunSpec
+
+# Settings that tell groups apart, and what to call them.
+_SHOWN = (
+    ("batch", "global_batch_size"),
+    ("", "precision"),
+    ("recompute", "recompute"),
+    ("compile", "compile"),
+    ("accumulate", "accumulate"),
+    ("seed", "seed"),
+    ("threads", "threads"),
+    ("", "device"),
+    ("", "backend"),
+    ("network", "network"),
+    ("speeds", "rank_speed"),
+    ("straggler", "straggler"),
+)
 
 State = Literal["ranked", "unranked", "failed"]
 
@@ -42,34 +58,31 @@ def named(cell: Cell) -> str:
 
 def group_name(cell: Cell, cells: Sequence[Cell]) -> str:
     """Return the workload and whatever else differs between the groups of `cells`."""
-    spec = cell.spec
-    others = [one.spec for one in cells]
-    parts = [f"{visible(spec.workload, 40)}/{visible(spec.size, 20)}"]
-    shown = (
-        ("batch", "global_batch_size"),
-        ("", "precision"),
-        ("recompute", "recompute"),
-        ("compile", "compile"),
-        ("accumulate", "accumulate"),
-        ("seed", "seed"),
-        ("threads", "threads"),
-        ("", "device"),
-        ("", "backend"),
-        ("network", "network"),
-    )
-    for label, attribute in shown:
-        if _varies(spec, others, attribute):
-            parts.append(f"{label} {getattr(spec, attribute)}".strip())
-    if len({one.fingerprint for one in cells}) > 1:
-        parts.append(f"machine {visible(cell.fingerprint, 6)}")
-    if len({one.software for one in cells}) > 1:
-        parts.append(f"software {visible(cell.software, 6)}")
-    return " ".join(parts)
+    return namer(cells)(cell)
 
 
-def _varies(spec: RunSpec, others: Sequence[RunSpec], attribute: str) -> bool:
-    same_workload = [one for one in others if (one.workload, one.size) == (spec.workload, spec.size)]
-    return len({getattr(one, attribute) for one in same_workload}) > 1
+def namer(cells: Sequence[Cell]) -> Callable[[Cell], str]:
+    """Return what gives each of `cells` the name of its group; quicker than to ask for one after the other."""
+    of_workload: dict[tuple[str, str], list[RunSpec]] = {}
+    for cell in cells:
+        of_workload.setdefault((cell.spec.workload, cell.spec.size), []).append(cell.spec)
+    varying = {
+        key: [shown for shown in _SHOWN if len({getattr(spec, shown[1]) for spec in specs}) > 1]
+        for key, specs in of_workload.items()
+    }
+    machines = len({one.fingerprint for one in cells}) > 1
+    versions = len({one.software for one in cells}) > 1
+
+    def name(cell: Cell) -> str:
+        spec = cell.spec
+        parts = [f"{visible(spec.workload, 40)}/{visible(spec.size, 20)}"]
+        for label, attribute in varying.get((spec.workload, spec.size), ()):
+            parts.append(f"{label} {visible(getattr(spec, attribute), 60)}".strip())
+        parts += [f"machine {visible(cell.fingerprint, 6)}"] if machines else []
+        parts += [f"software {visible(cell.software, 6)}"] if versions else []
+        return " ".join(parts)
+
+    return name
 
 
 def step_time(cell: Cell) -> Metric:
@@ -83,6 +96,16 @@ def reference_of(group: Sequence[Cell]) -> Cell | None:
     return next((cell for cell in found if step_time(cell).value), None)
 
 
+def machine_of(record: RunRecord) -> str:
+    """Return machine and torch in words."""
+    facts = record.environment.facts
+    cores = facts.get("cores")
+    parts = [visible(facts.get("gpu") or facts.get("cpu") or "unknown machine", 60)]
+    parts += [f"{cores} cores"] if cores else []
+    parts += [f"torch {visible(facts['torch'], 30)}"] if facts.get("torch") else []
+    return ", ".join(parts)
+
+
 def overlap(left: Metric, right: Metric) -> bool:
     """Whether the intervals of two metrics overlap; a metric without one overlaps everything."""
     if left.ci_low is None or left.ci_high is None or right.ci_low is None or right.ci_high is None:
@@ -93,6 +116,14 @@ def overlap(left: Metric, right: Metric) -> bool:
 def has_interval(metric: Metric) -> bool:
     """Whether it is known how sure a metric is."""
     return metric.ci_low is not None and metric.ci_high is not None
+
+
+def leaders(group: Sequence[Cell]) -> list[Cell]:
+    """Return the fastest cell of a group, then those that cannot be told from it; none where fewer than two rank."""
+    ranked = sorted((cell for cell in group if cell.rankable), key=lambda cell: step_time(cell).value or 0.0)
+    if len(ranked) < 2:
+        return []
+    return [ranked[0], *(cell for cell in ranked[1:] if overlap(step_time(ranked[0]), step_time(cell)))]
 
 
 def row(cell: Cell, group: Sequence[Cell], name: str, records: Sequence[RunRecord]) -> Row:
@@ -119,7 +150,7 @@ def row(cell: Cell, group: Sequence[Cell], name: str, records: Sequence[RunRecor
     }
     footnotes: dict[str, tuple[str, ...]] = {}
     for column, metric in metrics.items():
-        texts[column], footnotes[column] = _number(column, metric)
+        texts[column], footnotes[column] = told(column, metric)
     texts["agreement"], footnotes["agreement"] = _agreement(records)
     texts[SPEED] = _speed(cell, group)
     unranked = _why_unranked(cell, records)
@@ -127,7 +158,8 @@ def row(cell: Cell, group: Sequence[Cell], name: str, records: Sequence[RunRecor
     return Row(group=name, state="ranked" if cell.rankable else "unranked", texts=texts, footnotes=footnotes)
 
 
-def _number(column: str, metric: Metric | None) -> tuple[str, tuple[str, ...]]:
+def told(column: str, metric: Metric | None) -> tuple[str, tuple[str, ...]]:
+    """Return what a column says of a metric, and the sentences that must be read with it."""
     if metric is None:
         return DASH, (f"{column}: it is not in the record",)
     if metric.value is None:
@@ -135,8 +167,7 @@ def _number(column: str, metric: Metric | None) -> tuple[str, tuple[str, ...]]:
     text = with_interval(metric) if column == "step time" else _short(column, metric)
     if metric.quality == "measured":
         return text, ()
-    mark = {"suspect": " ?", "unavailable": " ?"}.get(metric.quality, " ~")
-    return text + mark, (
+    return text + SIGNS[metric.quality], (
         f"{column} is {metric.quality}: {visible(metric.reason or metric.source or 'no reason given')}",
     )
 

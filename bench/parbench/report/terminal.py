@@ -19,8 +19,9 @@ from parbench.report.rows import (
     Row,
     group_name,
     has_interval,
+    leaders,
+    machine_of,
     named,
-    overlap,
     row,
     step_time,
 )
@@ -122,19 +123,10 @@ def _numbered(rows: Iterable[Row]) -> dict[str, int]:
 
 def _title(records: Sequence[RunRecord]) -> Text:
     suites = several(dict.fromkeys(visible(one.suite, 60) for one in records))
-    machines = dict.fromkeys(_machine(one) for one in records)
+    machines = dict.fromkeys(machine_of(one) for one in records)
     backends = dict.fromkeys(visible(one.chosen["backend"].value) for one in records if "backend" in one.chosen)
     parts = [suites, *machines, several(backends)]
     return Text(" · ".join(filter(None, parts)), style="bold")
-
-
-def _machine(record: RunRecord) -> str:
-    facts = record.environment.facts
-    cores = facts.get("cores")
-    parts = [visible(facts.get("gpu") or facts.get("cpu") or "unknown machine", 60)]
-    parts += [f"{cores} cores"] if cores else []
-    parts += [f"torch {visible(facts['torch'], 30)}"] if facts.get("torch") else []
-    return ", ".join(parts)
 
 
 def _legend(cells: Sequence[Cell], rows: Sequence[Sequence[Row]], left_out: Sequence[str]) -> Text:
@@ -165,18 +157,17 @@ def _failures(cells: Sequence[Cell], launches: Mapping[int, Sequence[RunRecord]]
 
 def _verdicts(groups: Sequence[Sequence[Cell]], cells: Sequence[Cell]) -> Iterator[Text]:
     for group in groups:
-        ranked = sorted((cell for cell in group if cell.rankable), key=lambda cell: step_time(cell).value or 0.0)
-        if len(ranked) < 2:
+        best, rivals = (found := leaders(group))[:1], found[1:]
+        if not best:
             continue
-        best, name = ranked[0], group_name(group[0], cells)
-        rivals = [cell for cell in ranked[1:] if overlap(step_time(best), step_time(cell))]
+        name = group_name(group[0], cells)
         if rivals:
-            listed = several(named(cell) for cell in (best, *rivals))
-            known = all(has_interval(step_time(cell)) for cell in (best, *rivals))
+            listed = several(named(cell) for cell in found)
+            known = all(has_interval(step_time(cell)) for cell in found)
             why = "their intervals overlap" if known else "too few rounds for an interval: more --steps or --repeats"
             yield Text(f"{name}: no clear winner between {listed} ({why})")
         else:
-            yield Text(f"{name}: fastest is {named(best)}", style="bold")
+            yield Text(f"{name}: fastest is {named(best[0])}", style="bold")
 
 
 def _where(cells: Sequence[Cell], launches: Mapping[int, Sequence[RunRecord]]) -> Iterator[Text]:

@@ -11,6 +11,9 @@ from parbench.record import Metric
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
+# What follows a number that is not simply measured.
+SIGNS = {"suspect": " ?", "unavailable": " ?", "estimated": " ~", "paced": " ~", "simulated": " ~"}
+
 _DURATIONS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "µs", 1e6))
 _PREFIXES = ((1e9, "G", 1e-9), (1e6, "M", 1e-6), (1e3, "k", 1e-3), (0.0, "", 1.0))
 _BYTES = ((2**30, "GiB", 2**-30), (2**20, "MiB", 2**-20), (2**10, "KiB", 2**-10), (0.0, "B", 1.0))
@@ -39,7 +42,8 @@ def number(value: float, digits: int = 3) -> str:
         return str(value)
     if value == 0:
         return "0"
-    magnitude = math.floor(math.log10(abs(value)))
+    # Of the rounded value: 0.9996 is 1.00, not 1.000.
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
     if not -4 <= magnitude < 7:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - magnitude)}f}"
@@ -57,7 +61,7 @@ def amount(metric: Metric) -> str:
     """Return value and unit of a metric, such as `1.23 ms`; a dash where it was not measured."""
     if metric.value is None:
         return DASH
-    factor, unit = _scale(metric.value, metric.unit)
+    factor, unit = scale(metric.value, metric.unit)
     return f"{number(metric.value * factor)} {unit}".strip()
 
 
@@ -65,7 +69,7 @@ def with_interval(metric: Metric) -> str:
     """Return value, interval and unit of a metric, such as `1.23 [1.20, 1.31] ms`."""
     if metric.value is None or metric.ci_low is None or metric.ci_high is None:
         return amount(metric)
-    factor, unit = _scale(metric.value, metric.unit)
+    factor, unit = scale(metric.value, metric.unit)
     low, value, high = (number(x * factor) for x in (metric.ci_low, metric.value, metric.ci_high))
     return f"{value} [{low}, {high}] {unit}".strip()
 
@@ -73,7 +77,7 @@ def with_interval(metric: Metric) -> str:
 def duration(value_s: float) -> str:
     """Return a time for a reader in a hurry, such as `1 min 20 s`."""
     if value_s < 60:
-        factor, unit = _scale(value_s, "s")
+        factor, unit = scale(value_s, "s")
         return f"{number(value_s * factor, 2)} {unit}"
     minutes, seconds = divmod(round(value_s), 60)
     hours, minutes = divmod(minutes, 60)
@@ -82,7 +86,7 @@ def duration(value_s: float) -> str:
 
 def size(value: float) -> str:
     """Return a number of bytes, such as `1.23 MiB`."""
-    factor, unit = _scale(value, "bytes")
+    factor, unit = scale(value, "bytes")
     return f"{number(value * factor)} {unit}"
 
 
@@ -99,13 +103,13 @@ def _spelled(char: str) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
 
-def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return what to multiply by, and the unit that this makes of `unit`."""
+def scale(value: float, unit: str) -> tuple[float, str]:
+    """Return what to multiply by so that `value` reads well, and the unit that this makes of `unit`."""
     if unit == "s":
         return next((factor, name) for least, name, factor in _DURATIONS if abs(value) >= least)
     if unit == "bytes":
         return next((factor, name) for least, name, factor in _BYTES if abs(value) >= least)
     if unit.endswith("/s"):
         prefix, factor = next((name, factor) for least, name, factor in _PREFIXES if abs(value) >= least)
-        return factor, f"{prefix} {unit}".strip()
+        return factor, prefix + unit if unit == "bit/s" else f"{prefix} {unit}".strip()
     return 1.0, unit

@@ -5,6 +5,7 @@ N characters.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +69,31 @@ def decode(data: bytes, name: str) -> str:
             f"convert it, such as with: iconv -f latin1 -t utf-8"
         ) from error
     return text.replace("\r\n", "\n")
+
+
+def read(path: str | None) -> bytes:
+    """Return the bytes of a user's file, or of Python's documentation where there is no path.
+
+    Raises:
+        UsageError: the file cannot be read.
+        MissingError: this Python comes without its documentation.
+    """
+    return python_docs() if path is None else read_file(path)
+
+
+def identified(path: str | None) -> tuple[Tensor, str]:
+    """Return the ids_N of a text and what messages call it.
+
+    Raises:
+        UsageError: the file cannot be read, or is not UTF-8.
+        MissingError: this Python comes without its documentation.
+    """
+    name = "Python's documentation" if path is None else repr(path)
+    return encode(decode(read(path), name)), name
+
+
+def lacking(path: str | None, workload: str) -> str | None:
+    """Say that Python's documentation is missing, where it is needed and left out of this Python."""
+    if path is not None or importlib.util.find_spec("pydoc_data"):
+        return None
+    return f"this Python was packaged without its documentation (pydoc_data); give a file: {workload}(path='FILE')"

@@ -63,16 +63,16 @@ class Epochs:
         self.batch_size = batch_size
         self.steps_per_epoch = -(-samples // batch_size)
         self._seed = seed
-        self._epoch = -1
-        self._order_N = torch.empty(0, dtype=torch.int64)
+        self._latest = (-1, torch.empty(0, dtype=torch.int64))  # epoch and its order
 
     def indices(self, step: int) -> Tensor:
         """Return the indices of the samples of `step`: int64, B of them, or fewer at the end of an epoch."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._order_N = torch.randperm(self.samples, generator=generator(self._seed, "epoch", epoch))
-            self._epoch = epoch
-        return self._order_N[index * self.batch_size : (index + 1) * self.batch_size]
+        latest, order_N = self._latest  # read and written as one: several threads may ask
+        if latest != epoch:
+            order_N = torch.randperm(self.samples, generator=generator(self._seed, "epoch", epoch))
+            self._latest = (epoch, order_N)
+        return order_N[index * self.batch_size : (index + 1) * self.batch_size]
 
 
 def batches(train: Batch, batch_size: int, seed: int) -> Callable[[int], Batch]:
@@ -86,5 +86,23 @@ def batches(train: Batch, batch_size: int, seed: int) -> Callable[[int], Batch]:
     def batch(step: int) -> Batch:
         index_B = order.indices(step)
         return Batch(inputs=train.inputs[index_B], targets=train.targets[index_B])
+
+    return batch
+
+
+def skewed_tokens(context: int, vocabulary: int, batch_size: int, seed: int) -> Callable[[int], Batch]:
+    """Return step -> tokens drawn from (seed, step), and those one place later: a few are frequent, most are rare.
+
+    Raises:
+        UsageError: a batch would be empty.
+    """
+    if batch_size < 1:
+        raise UsageError(f"global batch size {batch_size} holds no sample; give 1 or more")
+
+    def batch(step: int) -> Batch:
+        uniform = torch.rand(batch_size, context + 1, generator=generator(seed, "tokens", step))
+        # Cubed, so that a tenth of the vocabulary makes nearly half of the tokens.
+        tokens = (uniform**3 * vocabulary).long().clamp_(max=vocabulary - 1)
+        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous())
 
     return batch

@@ -1,4 +1,4 @@
-"""GPT: a pre-norm transformer decoder that predicts the next token at every position.
+"""GPT: a pre-norm transformer decoder that predicts the next token at every position; encoders take its parts.
 
     tokens --> embedding --> block --> block --> ... --> head --> logits
                               |
@@ -10,7 +10,7 @@ Architecture: Radford et al. 2019, "Language Models are Unsupervised Multitask L
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from parbench.workloads._weights import seeded
+from parbench.workloads._weights import Fill, seeded
 
 # "column" cuts a parameter's first dimension (outputs), "row" a weight's second (inputs). A row-cut layer's bias is
 # added once, after the sum over ranks, so it stays whole; so do embeddings. Norms treat each position by itself. The
@@ -77,8 +77,13 @@ def shape_of(settings: Mapping[str, int]) -> GptShape:
 
 
 def build_gpt(shape: GptShape, seed: int, device: torch.device) -> GptModel:
-    """Build the model with GPT-2's initial weights: normal of 0.02, smaller where a block adds to the residual."""
-    residual_std = _STD / (2 * shape.layers) ** 0.5
+    """Build the model with GPT-2's initial weights."""
+    return seeded(lambda: GptModel(shape), fill_of(shape.layers), seed, device)
+
+
+def fill_of(layers: int) -> Fill:
+    """Return what writes GPT-2's initial weights: normal of 0.02, smaller where a block adds to the residual."""
+    residual_std = _STD / (2 * layers) ** 0.5
 
     def fill(name: str, value: Tensor, random: torch.Generator) -> None:
         if name.endswith("bias"):
@@ -89,7 +94,7 @@ def build_gpt(shape: GptShape, seed: int, device: torch.device) -> GptModel:
             adds_to_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
             value.normal_(0.0, residual_std if adds_to_residual else _STD, generator=random)
 
-    return seeded(lambda: GptModel(shape), fill, seed, device)
+    return fill
 
 
 def block_names(shape: GptShape) -> list[str]:
@@ -99,12 +104,17 @@ def block_names(shape: GptShape) -> list[str]:
 
 @final
 class GptModel(nn.Module):
-    """tokens_BT -> logits_BTV."""
+    """tokens_BT -> logits_BTV.
 
-    def __init__(self, shape: GptShape) -> None:
+    Args:
+        shape: of the model.
+        blocks: instead of the usual ones.
+    """
+
+    def __init__(self, shape: GptShape, blocks: Sequence[nn.Module] | None = None) -> None:
         super().__init__()
         self.embedding = Embedding(shape)
-        self.blocks = nn.Sequential(*(Block(shape) for _ in range(shape.layers)))
+        self.blocks = nn.Sequential(*(blocks or [Block(shape) for _ in range(shape.layers)]))
         self.head = Head(shape)
         if shape.tied:
             self.head.logits.weight = self.embedding.tokens.weight
@@ -131,14 +141,20 @@ class Embedding(nn.Module):
 
 @final
 class Block(nn.Module):
-    """x_BTD -> x_BTD: attention and a perceptron, each added to what goes in."""
+    """x_BTD -> x_BTD: attention and a perceptron, each added to what goes in.
 
-    def __init__(self, shape: GptShape) -> None:
+    Args:
+        shape: of the model.
+        causal: whether a position sees those before it alone.
+        mlp: instead of the perceptron.
+    """
+
+    def __init__(self, shape: GptShape, causal: bool = True, mlp: nn.Module | None = None) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.width)
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, causal)
         self.mlp_norm = nn.LayerNorm(shape.width)
-        self.mlp = Mlp(shape)
+        self.mlp = mlp or Mlp(shape)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Add attention, then the perceptron."""
@@ -148,14 +164,15 @@ class Block(nn.Module):
 
 @final
 class Attention(nn.Module):
-    """Causal self-attention: each position mixes the values of itself and the positions before it.
+    """Self-attention: each position mixes the values of itself and the positions before it, or of all of them.
 
     The fused projection's outputs are ordered by head, (H, 3, K), so that a contiguous slice of its rows is a set of
     whole heads; the number of heads is read off its output, so that such a slice works unchanged.
     """
 
-    def __init__(self, shape: GptShape) -> None:
+    def __init__(self, shape: GptShape, causal: bool = True) -> None:
         super().__init__()
+        self.causal = causal
         self.head_width = shape.width // shape.heads
         self.qkv = nn.Linear(shape.width, 3 * shape.width)
         self.out = nn.Linear(shape.width, shape.width)
@@ -164,7 +181,7 @@ class Attention(nn.Module):
         """Attend."""
         qkv = self.qkv(x_BTD).unflatten(-1, (-1, 3, self.head_width))  # (B, T, H, 3, K)
         q_BHTK, k_BHTK, v_BHTK = (part.transpose(1, 2) for part in qkv.unbind(-2))
-        mixed_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
+        mixed_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=self.causal)
         return self.out(mixed_BHTK.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
 

@@ -1,14 +1,14 @@
-"""gpt: a transformer decoder, up to GPT-2 medium, on synthetic tokens; made to measure throughput."""
+"""gpt: a transformer decoder, up to GPT-2 XL, on synthetic tokens; made to measure throughput."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import torch
 
-from parbench.api import Batch, Job, Workload
-from parbench.errors import UsageError, unknown_name
+from parbench.api import Job, Workload
+from parbench.errors import unknown_name
 from parbench.workloads import _data, _gpt_model, _loss
 from parbench.workloads._optimizer import adamw
 
@@ -24,11 +24,19 @@ class Gpt(Workload):
         "25m": {"layers": 6, "width": 512, "heads": 8, "context": 256, "vocabulary": 6144, "tied": 0},
         "gpt2": {"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257, "tied": 1},
         "gpt2-medium": {"layers": 24, "width": 1024, "heads": 16, "context": 1024, "vocabulary": 50257, "tied": 1},
+        "gpt2-large": {"layers": 36, "width": 1280, "heads": 20, "context": 1024, "vocabulary": 50257, "tied": 1},
+        "gpt2-xl": {"layers": 48, "width": 1600, "heads": 25, "context": 1024, "vocabulary": 50257, "tied": 1},
     }
     source: ClassVar[str] = (
         "tokens generated from the seed; the architecture of GPT-2 (Radford et al. 2019) without dropout, "
-        "gpt2 and gpt2-medium with its exact shapes and tied embeddings"
+        "gpt2 to gpt2-xl with its exact shapes and tied embeddings, and the parameters of the released weights"
     )
+    parameters: ClassVar[Mapping[str, int]] = {
+        "gpt2": 124_439_808,
+        "gpt2-medium": 354_823_168,
+        "gpt2-large": 774_030_080,
+        "gpt2-xl": 1_557_611_200,
+    }
 
     def default_batch_size(self, size: str) -> int:
         """Return 8: one sample for each of eight ranks."""
@@ -46,7 +54,7 @@ class Gpt(Workload):
             model=_gpt_model.build_gpt(shape, seed, device),
             loss=_loss.sum_loss,
             optimizer=adamw,
-            batch=_synthetic(shape, global_batch_size, seed),
+            batch=_data.skewed_tokens(shape.context, shape.vocabulary, global_batch_size, seed),
             unit=self.unit,
             units_per_sample=shape.context,
             blocks=_gpt_model.block_names(shape),
@@ -58,17 +66,3 @@ class Gpt(Workload):
         if size not in self.sizes:
             raise unknown_name("size of gpt", size, self.sizes, "parbench list workloads")
         return _gpt_model.shape_of(self.sizes[size])
-
-
-def _synthetic(shape: _gpt_model.GptShape, batch_size: int, seed: int) -> Callable[[int], Batch]:
-    if batch_size < 1:
-        raise UsageError(f"global batch size {batch_size} holds no sample; give 1 or more")
-
-    def batch(step: int) -> Batch:
-        random = _data.generator(seed, "tokens", step)
-        uniform = torch.rand(batch_size, shape.context + 1, generator=random)
-        # Cubed, so that a tenth of the vocabulary makes nearly half of the tokens.
-        tokens = (uniform**3 * shape.vocabulary).long().clamp_(max=shape.vocabulary - 1)
-        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous())
-
-    return batch

@@ -79,6 +79,7 @@ class Images(Workload):
             loss=_loss.sum_loss,
             optimizer=_vision.momentum_sgd,
             batch=_data.batches(train, global_batch_size, seed),
+            steps_per_epoch=-(-train.samples // global_batch_size),
             unit=self.unit,
             units_per_sample=1,
             blocks=_vision.blocks(settings["layers"]),

@@ -16,6 +16,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -36,6 +37,7 @@ class Central(Strategy):
         "Modern Distributed Data-Parallel Large-Scale Pre-training Strategies For NLP models (Bai, 2022)",
         "https://arxiv.org/abs/2206.06356",
     )
+    point = Point(fusion="per tensor", collective="gather and broadcast")
     agrees = "closely"
     shards = ("optimizer state",)
 

@@ -18,6 +18,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -58,6 +59,7 @@ class Ddp(Strategy):
         "PyTorch Distributed: Experiences on Accelerating Data Parallel Training (Li et al., 2020)",
         "https://arxiv.org/abs/2006.15704",
     )
+    point = Point(fusion="fixed buckets")
     agrees: Agrees = "closely"
 
     def __init__(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import final
 
-from parbench.api import Collective, Paper
+from parbench.api import Collective, Paper, Point
 from parbench_strategies.collective import ReduceScatterAllGather
 from parbench_strategies.fusion import Bayesian, Buckets
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class DeAR(Point):
+class DeAR(EnginePoint):
     """Averages buckets in two halves, the second of which hides behind the next step's forward.
 
     Args:
@@ -27,6 +27,11 @@ class DeAR(Point):
     paper = Paper(
         "DeAR: Accelerating Distributed Deep Learning with Fine-Grained All-Reduce Pipelining (Zhang et al., 2023)",
         "https://arxiv.org/abs/2302.12445",
+    )
+    point = Point(
+        fusion="buckets, of searched size on demand",
+        collective="reduce-scatter, later all-gather",
+        synchrony="every step; a layer waits for its own gradients",
     )
 
     def __init__(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import final
 
-from parbench.api import Compressor, Paper
+from parbench.api import Compressor, Paper, Point
 from parbench_strategies.compression import Csc, Fp16, Nothing
 from parbench_strategies.fusion import Lazy, PerTensor
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class GradientFlow(Point):
+class GradientFlow(EnginePoint):
     """Averages gradients by the paper's ladder of techniques, each a switch.
 
     Args:
@@ -33,6 +33,7 @@ class GradientFlow(Point):
         "Minutes (Sun et al., 2019)",
         "https://arxiv.org/abs/1902.06855",
     )
+    point = Point(fusion="lazy all-reduce", compressor="csc, in half precision")
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -50,6 +51,7 @@ class HorovodLike(Strategy):
         "Horovod: fast and easy distributed deep learning in TensorFlow (Sergeev and Del Balso, 2018)",
         "https://arxiv.org/abs/1802.05799",
     )
+    point = Point(fusion="what is ready in a cycle, up to a buffer", order="as all ranks are ready")
     agrees = "closely"
     # Timing decides what is fused, which moves a gradient in the buffer; a ring adds each part in another order.
     repeats = "closely"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import final
 
-from parbench.api import Compressor, Paper
+from parbench.api import Compressor, Paper, Point
 from parbench_strategies.compression import Fp16
 from parbench_strategies.fusion import Searched
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class MergeComp(Point):
+class MergeComp(EnginePoint):
     """Averages compressed groups; the search for their cuts takes training steps.
 
     Args:
@@ -24,6 +24,7 @@ class MergeComp(Point):
         "(Wang, Wu and Ng, 2021)",
         "https://arxiv.org/abs/2103.15195",
     )
+    point = Point(fusion="few groups, cuts searched in real steps", compressor="for choice")
 
     def __init__(self, compressor: Compressor = Fp16(), groups: int = 2) -> None:  # noqa: B008 - it is copied
         super().__init__(Searched(groups=groups), compressor)

@@ -15,6 +15,7 @@ from parbench.api import (
     Memory,
     ModelTrainer,
     Paper,
+    Point,
     RankContext,
     Strategy,
     Textbook,
@@ -36,6 +37,7 @@ class NoOverlap(Strategy):
         "PyTorch Distributed: Experiences on Accelerating Data Parallel Training (Li et al., 2020), section 3.2.1",
         "https://arxiv.org/abs/2006.15704",
     )
+    point = Point(fusion="per tensor", order="after backward")
     agrees = "closely"
 
     def traffic(self, job: Job, ctx: RankContext) -> Mapping[str, Fraction]:

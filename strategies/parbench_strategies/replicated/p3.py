@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import final
 
-from parbench.api import Collective, Paper
+from parbench.api import Collective, Paper, Point
 from parbench_strategies.collective import Native
 from parbench_strategies.fusion import Slices
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class P3(Point):
+class P3(EnginePoint):
     """Averages slices by priority of their layer's place in forward, and updates a layer before it is used again.
 
     The paper's servers send a slice back once they have all ranks' gradients of it; here slices are all-reduced one
@@ -31,6 +31,7 @@ class P3(Point):
         "Priority-based Parameter Propagation for Distributed DNN Training (Jayarajan et al., 2019)",
         "https://arxiv.org/abs/1905.03960",
     )
+    point = Point(fusion="slices", synchrony="every step; a layer waits for its own gradients", order="by priority")
 
     def __init__(
         self,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import final
 
-from parbench.api import Collective, Compressor, Paper
+from parbench.api import Collective, Compressor, Paper, Point
 from parbench_strategies.collective import Native
 from parbench_strategies.compression import Nothing
 from parbench_strategies.fusion import Merged
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class PipeSgd(Point):
+class PipeSgd(EnginePoint):
     """Replicas that stay alike and use gradients that are k - 1 steps old.
 
     Args:
@@ -31,6 +31,7 @@ class PipeSgd(Point):
         "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training (Li et al., 2018)",
         "https://arxiv.org/abs/1811.03619",
     )
+    point = Point(compressor="for choice", synchrony="every step, k - 1 steps late", order="after backward")
 
     def __init__(
         self,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from parbench.api import Collective, Compressor, Paper
+from parbench.api import Collective, Compressor, Paper, Point
 from parbench.fusion import FusionRule
 from parbench_strategies.collective import Native
 from parbench_strategies.compression import Nothing
 from parbench_strategies.fusion import Buckets
-from parbench_strategies.replicated._point import Point
+from parbench_strategies.replicated._engine_point import EnginePoint
 
 
 @final
-class Replicated(Point):
+class Replicated(EnginePoint):
     """Averages gradients in groups while backward goes on: any fusion rule, compressor and collective.
 
     Args:
@@ -33,6 +33,7 @@ class Replicated(Point):
         "PyTorch Distributed: Experiences on Accelerating Data Parallel Training (Li et al., 2020)",
         "https://arxiv.org/abs/2006.15704",
     )
+    point = Point(fusion="for choice", compressor="for choice", collective="for choice", order="for choice")
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A Point is a strategy that trains replicas with one choice on every axis of the engine's space.
+"""An EnginePoint is a strategy that trains replicas with one choice on every axis of the engine's space.
 
 fusion rule x compressor x collective x order of groups x when their averages are used
 """
@@ -39,7 +39,7 @@ from parbench_strategies.replicated._starting import Axes
 Use = Literal["at once", "by layer", "delayed"]
 
 
-class Point(Strategy):
+class EnginePoint(Strategy):
     """Averages gradients in groups while backward goes on.
 
     Args:
@@ -56,6 +56,7 @@ class Point(Strategy):
 
     agrees: Agrees = "closely"
     repeats: Repeats = "bitwise"
+    takes_sparse = True  # they are exchanged as dense ones
 
     def __init__(
         self,

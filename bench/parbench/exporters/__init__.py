@@ -1,0 +1,1 @@
+"""Exporters write stored runs for other tools: TensorBoard, Weights & Biases, and lines as MLPerf has them."""

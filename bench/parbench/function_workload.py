@@ -1,0 +1,74 @@
+"""A function that builds a Job is a workload of the user's own, named on the command line: package.module:function."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import torch
+
+from parbench.api import Job, Workload
+from parbench.errors import MissingError, UsageError
+
+Build = Callable[[str, int, torch.device, int], Job]
+
+_SIZES = ("smoke", "small")
+_BATCH = 32
+
+
+def workload_class(module: str, name: str) -> type[Workload]:
+    """Return the workload whose jobs a function builds.
+
+    Args:
+        module: imported now; the folder in which the command was given is looked into last.
+        name: of a function (size, seed, device, global_batch_size) -> Job. Its attributes `sizes` (names) and
+            `default_batch_size` replace "smoke" and "small", and 32.
+
+    Raises:
+        MissingError: there is no such module.
+        UsageError: the module is broken, or has no such function.
+    """
+    function: object = getattr(_imported(module, name), name, None)
+    if not callable(function):
+        raise UsageError(f"{module} has no function {name!r}; give --workload package.module:function")
+    listed: object = getattr(function, "sizes", _SIZES)
+    batch: object = getattr(function, "default_batch_size", _BATCH)
+    names = tuple(map(str, listed)) if isinstance(listed, list | tuple) else _SIZES
+    return _made(module, name, function, names, batch if isinstance(batch, int) else _BATCH)
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingError(f"--workload {module}:{name} needs {error.name}, which is not found; install it") from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything, and breaks only itself
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        raise UsageError(f"--workload {module}:{name}: importing {module} raised {what}; mend it") from error
+
+
+def _made(module: str, name: str, build: Build, names: tuple[str, ...], batch_size: int) -> type[Workload]:
+    class Function(Workload):
+        """Jobs of a function."""
+
+        unit: ClassVar[str] = "samples"
+        sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {size: {} for size in names}
+        source: ClassVar[str] = f"the function {name} of {module}"
+
+        def default_batch_size(self, size: str) -> int:
+            return batch_size
+
+        def build(self, size: str, seed: int, device: torch.device, global_batch_size: int) -> Job:
+            job: object = build(size, seed, device, global_batch_size)
+            if not isinstance(job, Job):
+                raise UsageError(f"{module}:{name} gave a {type(job).__name__}; it must return a parbench.api.Job")
+            return job
+
+    return Function
