@@ -29,31 +29,35 @@ def session(mark, tmp_path_factory):
         yield session
 
 
+def step_s(found):
+    return max(one.step_s for one in found.ranks)
+
+
 def job(name, **changes):
     return RunSpec(workload="gpt", strategy=name, network=LINK, global_batch_size=2, **changes)
 
 
+@pytest.mark.quiet  # a tenth of half a second: neighbours on two cores take more
 def test_exposed_communication_is_the_difference_to_a_run_without_communication(session, tmp_path):
     variants = {name: session.add(job(name)) for name in ("no_overlap", "keeps_to_itself")}
     for variant in variants.values():
         variant.round(2)
-    times = {name: [] for name in variants}
-    for k in range(3):  # by turns: what disturbs this machine meets both
+    found = {name: [] for name in variants}
+    for k in range(4):  # by turns: what disturbs this machine meets both
         for name, variant in variants.items():
-            times[name].append(take(variant, 3, tmp_path / name / str(k)).found)
+            found[name].append(take(variant, 3, tmp_path / name / str(k)).found)
     for variant in variants.values():
         variant.close()
-    steps = {
-        name: statistics.median(max(r.step_s for r in one.ranks) for one in found) for name, found in times.items()
-    }
-    exposed = statistics.median(
-        math.fsum(s for part, s in r.parts.items() if part.startswith(("exposed_comm/", "wait")))
-        for one in times["no_overlap"]
-        for r in one.ranks
+    # Of each the run that was disturbed least.
+    least = {name: min(runs, key=step_s) for name, runs in found.items()}
+    whole_s, alone_s = step_s(least["no_overlap"]), step_s(least["keeps_to_itself"])
+    exposed = statistics.mean(
+        math.fsum(s for part, s in one.parts.items() if part.startswith(("exposed_comm/", "wait")))
+        for one in least["no_overlap"].ranks
     )
-    difference = steps["no_overlap"] - steps["keeps_to_itself"]
-    print(f"\nexposed {exposed:.4f} s, difference {difference:.4f} s of {steps['no_overlap']:.4f} s")
-    assert difference > 0.7 * steps["no_overlap"], "the job is not bound by its link"
+    difference = whole_s - alone_s
+    print(f"\nexposed {exposed:.4f} s, difference {difference:.4f} s of {whole_s:.4f} s")
+    assert difference > 0.7 * whole_s, "the job is not bound by its link"
     assert exposed == pytest.approx(difference, rel=0.1)
 
 
