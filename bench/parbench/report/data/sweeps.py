@@ -73,7 +73,7 @@ def links_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.D
         if time is None or spec.network not in known or not one.cell.rankable:
             continue
         links = known[spec.network]
-        group = f"{name(_without_links(one.cell))}, {spec.world_size} ranks{_others(links)}"
+        group = f"{name(_without_links(one.cell))}, {_ranks(spec.world_size)}{_others(links)}"
         rows.append(
             {
                 **one.facts,
@@ -101,6 +101,10 @@ def _network(text: str | None) -> Network | None:
 
 def _without_links(cell: Cell) -> Cell:
     return msgspec.structs.replace(cell, spec=msgspec.structs.replace(cell.spec, network=None))
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def _others(links: Network) -> str:
