@@ -90,12 +90,20 @@ def test_links_are_the_rate_of_the_slower_direction_and_need_two_of_them() -> No
 
 
 def test_scaling_is_relative_to_the_fewest_ranks() -> None:
-    comparison = of(*(a_record(around(12 / n), ranks=n, number=n) for n in (2, 4))).comparison
-    assert comparison is not None
-    frame = data.scaling_frame(comparison)
+    frame = data.scaling_frame(of(*(a_record(around(12 / n), ranks=n, number=n) for n in (2, 4))).cells)
     assert list(frame["speed_up"]) == pytest.approx([1, 2])
     assert list(frame["base_ranks"]) == [2, 2]
     assert list(frame["kind"]) == ["strong", "strong"]
+
+
+def test_scaling_over_different_links_is_drawn_apart() -> None:
+    settings = [(n, links) for links in ("100mbit", "1gbit") for n in (2, 4)]
+    records = [a_record(around(12 / n), ranks=n, network=links, number=k) for k, (n, links) in enumerate(settings)]
+    frame = data.scaling_frame(of(*records).cells)
+    assert list(frame["group"].unique()) == [
+        "digits/small network 100mbit, strong",
+        "digits/small network 1gbit, strong",
+    ]
 
 
 def test_losses_are_smoothed_and_sums_run_over_steps() -> None:

@@ -112,7 +112,7 @@ ENTRIES = (
     Entry(
         "scaling",
         "what more ranks bring",
-        lambda s: data.scaling_frame(s.comparison) if s.comparison else frame_of([], ("group",)),
+        lambda s: data.scaling_frame(s.cells),
         figures.scaling,
     ),
     Entry(

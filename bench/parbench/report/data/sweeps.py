@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from parbench.comparison import Comparison
 from parbench.errors import UsageError
 from parbench.metrics import Cell
 from parbench.network.spelling import Network, parse_network
@@ -15,32 +14,46 @@ from parbench.record import RunRecord
 from parbench.report.data.measured import Row, frame_of, label_of, measured
 from parbench.report.rows import namer
 from parbench.report.words import visible
+from parbench.scaling import scaling
 
 if TYPE_CHECKING:
     import pandas
 
 
-def scaling_frame(comparison: Comparison) -> pandas.DataFrame:
-    """Return a row per workload, strategy, kind of scaling and number of ranks."""
+def scaling_frame(cells: Sequence[Cell]) -> pandas.DataFrame:
+    """Return a row per workload, links, strategy, kind of scaling and number of ranks, from the fewest ranks."""
+    settings: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        spec = cell.spec
+        key = (spec.network or "", spec.precision, spec.device, spec.backend, str(spec.seed))
+        settings.setdefault(key, []).append(cell)
+    # What tells the settings apart, but not the batch, which differs along weak scaling.
+    name = namer([_without_batch(cell) for cell in cells])
     rows: list[Row] = []
-    base: dict[tuple[str, str, str], int] = {}
-    for one in comparison.scaling:
-        of = (one.workload, one.strategy, one.kind)
-        base[of] = min(base.get(of, one.ranks), one.ranks)
-        rows.append(
+    for part in settings.values():
+        found = scaling(part, [name(_without_batch(cell)) for cell in part])
+        base: dict[tuple[str, str, str], int] = {}
+        for one in found:
+            of = (one.workload, one.strategy, one.kind)
+            base[of] = min(base.get(of, one.ranks), one.ranks)
+        rows += [
             {
-                "group": f"{visible(one.workload, 40)} {one.kind}",
+                "group": f"{one.workload}, {one.kind}",
                 "strategy": visible(one.strategy, 60),
                 "kind": one.kind,
                 "ranks": one.ranks,
                 "speed_up": one.speed_up,
                 "efficiency": one.efficiency,
                 "step_time_s": one.step_time_s,
+                "base_ranks": base[one.workload, one.strategy, one.kind],
             }
-        )
-    for row, one in zip(rows, comparison.scaling, strict=True):
-        row["base_ranks"] = base[one.workload, one.strategy, one.kind]
+            for one in found
+        ]
     return frame_of(rows, ("group", "strategy", "kind", "ranks", "speed_up", "efficiency", "base_ranks"))
+
+
+def _without_batch(cell: Cell) -> Cell:
+    return msgspec.structs.replace(cell, spec=msgspec.structs.replace(cell.spec, global_batch_size=None))
 
 
 def links_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.DataFrame:
@@ -60,7 +73,7 @@ def links_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.D
         if time is None or spec.network not in known or not one.cell.rankable:
             continue
         links = known[spec.network]
-        group = f"{name(_without_links(one.cell))}, {spec.world_size} ranks{_others(links)}"
+        group = f"{name(_without_links(one.cell))}, {_ranks(spec.world_size)}{_others(links)}"
         rows.append(
             {
                 **one.facts,
@@ -88,6 +101,10 @@ def _network(text: str | None) -> Network | None:
 
 def _without_links(cell: Cell) -> Cell:
     return msgspec.structs.replace(cell, spec=msgspec.structs.replace(cell.spec, network=None))
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def _others(links: Network) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from parbench.report.figures.canvas import COLUMN, Look, canvas, texts
-from parbench.report.figures.marking import WIDE, in_unit, logarithmic
+from parbench.report.figures.marking import WIDE, in_unit, legend, logarithmic
 from parbench.report.words import visible
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _AGAINST = {
     "energy_j_per_step": ("energy per step", "J"),
 }
 # More names would lie on each other.
-_MOST_NAMES = 14
+_MOST_NAMES = 8
 
 
 def trade_offs(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
@@ -45,9 +45,17 @@ def trade_offs(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
                       linewidth=0.8, linestyle="--", gid="front")  # fmt: skip
             for k, (point, (_, one)) in enumerate(zip(points, known.iterrows(), strict=True)):
                 mark = marks[str(one["strategy"])]
-                axes.plot(*point, marker=mark.marker, color=mark.colour, markersize=5 if k in best else 4,
-                          fillstyle="full" if k in best else "none", linestyle="", gid="point")  # fmt: skip
-                if len(points) <= _MOST_NAMES:
+                axes.plot(
+                    *point,
+                    marker=mark.marker,
+                    color=mark.colour,
+                    markersize=5 if k in best else 4,
+                    fillstyle="full" if k in best else "none",
+                    linestyle="",
+                    gid="point",
+                    label=visible(one["strategy"], 26),
+                )
+                if k in best and len(best) <= _MOST_NAMES:
                     axes.annotate(
                         visible(one["label"], 22), point, xytext=(4, 3), textcoords="offset points", fontsize=6
                     )
@@ -58,6 +66,7 @@ def trade_offs(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
             axes.set_xlabel(f"step time ({unit})")
             axes.set_ylabel(f"{what} ({other})")
             axes.grid(True, axis="both")
+        legend(made.panels[0])
         made.caption("Less is better in both; filled: on the Pareto front, beaten in both by none", frame)
     return made.figure
 

@@ -46,7 +46,7 @@ def scaling(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
             axes.grid(True, axis="y")
         made.panels[0].set_ylabel("speed-up")
         made.panels[1].set_ylabel("efficiency (%)")
-        made.panels[1].set_ylim(bottom=0)
+        made.panels[1].set_ylim(0, max(106.0, 105.0 * float(frame["efficiency"].max())))
         legend(made.panels[0], columns=2)
         told = "strong: the same global batch; weak: the same batch per rank"
         made.caption(f"From each strategy's fewest ranks; {told}; dashed: ideal", frame)
