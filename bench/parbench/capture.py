@@ -27,6 +27,7 @@ from parbench.annotations import named
 from parbench.api import Batch, Trainer
 from parbench.counting import ByteCounter, Counted
 from parbench.launch.messages import StepsDone, Trace, TraceDone
+from parbench.trace_counters import Counter, Counters
 from parbench.trace_file import CLOCK, Counts, Log, with_log
 
 _READINGS: Final = 5  # of both clocks; the quickest counts
@@ -41,11 +42,13 @@ class Place:
         rank: of the mesh.
         mesh: axis -> ranks along it.
         device: on which it computes.
+        counters: what is read beside the steps.
     """
 
     rank: int
     mesh: Mapping[str, int]
     device: torch.device
+    counters: Sequence[Counter] = ()
 
 
 def count(trainer: Trainer, batch_of: Callable[[int], Batch], *, first: int, period: int) -> Counts:
@@ -89,15 +92,16 @@ def captured(command: Trace, steps: Callable[[], StepsDone], counts: Counts | No
         profiler.start()
         try:
             readings_ns = [_read_clock() for _ in range(_READINGS)]
-            counter = ByteCounter()
-            with counter if counts is None else nullcontext():
+            counter, beside = ByteCounter(), Counters(place.counters)
+            with beside, counter if counts is None else nullcontext():
                 done = steps()
         finally:
             profiler.stop()
     counts = counts or _counts(counter, [counter.seen], in_trace=True)
     try:
         data = _exported(profiler, into.with_name(f"{into.name}.raw"))
-        whole = with_log(data, Log(rank=place.rank, mesh=place.mesh, counts=counts, readings_ns=readings_ns))
+        log = Log(rank=place.rank, mesh=place.mesh, counts=counts, readings_ns=readings_ns, counters=beside.told)
+        whole = with_log(data, log)
         file_bytes = into.write_bytes(gzip.compress(whole, _LEVEL, mtime=0))
     except (OSError, ValueError) as error:  # what was measured before is as good as ever
         return TraceDone(reason=f"rank {place.rank} could not write its trace: {error}")

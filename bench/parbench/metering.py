@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import msgspec
@@ -20,6 +20,7 @@ from parbench.observed import Reading
 from parbench.powerplan import Place, host_here
 from parbench.requirements import powercap
 from parbench.sampler import Sampler
+from parbench.trace_counters import power_from
 from parbench.visible import Seen, seen
 
 
@@ -51,6 +52,10 @@ class Metering:
         if isinstance(one, str):
             return Place(host=host_here(), reason=one)
         return Place(host=host_here(), board=one.board.bus_id, part=one.part)
+
+    def powers(self) -> Sequence[tuple[str, Callable[[], float | None]]]:
+        """Return what reads the power, in W, of what this rank computes on: its board, or the packages of its host."""
+        return [(_state(meter).name, _power_of(meter)) for meter in self._of_place(self.place())]
 
     def start(self, places: Sequence[Place]) -> None:
         """Begin to read the boards of `places`; no places, nothing to read."""
@@ -115,6 +120,13 @@ def _of_device(nvml: Nvml, device: torch.device) -> Seen | str:
     if isinstance(found, str):
         return found
     return found[number] if number < len(found) else f"NVML has no board that is device {number} here"
+
+
+def _power_of(meter: BoardMeter | rapl.Package) -> Callable[[], float | None]:
+    """Return what reads power, or the mean between two values of the energy counter where there is only that."""
+    if meter.read()[0] is not None:
+        return lambda: meter.read()[0]
+    return power_from(lambda: meter.read()[1])
 
 
 def _state(meter: BoardMeter | rapl.Package) -> Reading:

@@ -58,6 +58,7 @@ from parbench.launch.messages import (
 )
 from parbench.loading import Loader
 from parbench.loop import run_steps
+from parbench.memory_gauge import gauge_of
 from parbench.memory_rank import MemoryRank
 from parbench.memory_snapshot import snapshot
 from parbench.metering import Metering
@@ -68,6 +69,7 @@ from parbench.registry import Registry
 from parbench.spec import RunSpec
 from parbench.suitability import unsuitable
 from parbench.support import Support
+from parbench.trace_counters import Counter
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -317,8 +319,16 @@ class Rank:
                 counts = count(variant.trainer, variant.job.batch, first=command.first, period=period)
         steps = Steps(variant=command.variant, first=command.first + period, count=command.count)
         mesh = variant.strategy.mesh(variant.spec.world_size)
-        place = Place(rank=self._seat.rank, mesh=mesh, device=self.device)
+        place = Place(rank=self._seat.rank, mesh=mesh, device=self.device, counters=self._counters())
         return captured(command, lambda: self._stepped(steps), counts, place)
+
+    def _counters(self) -> list[Counter]:
+        """Return what a trace shows beside its steps; the packages of a host are read by one of its ranks."""
+        gauge = gauge_of(self.device)
+        found = [] if isinstance(gauge, str) else [Counter(name="memory", unit="bytes", read=gauge.held_bytes)]
+        if self.device.type == "cuda" or self._seat.local_rank == 0:
+            found += [Counter(name=f"power of {name}", unit="W", read=read) for name, read in self._metering.powers()]
+        return found
 
     def _stepped(self, command: Steps) -> StepsDone:
         done = self._steps(command)

@@ -54,12 +54,14 @@ class Log:
         mesh: axis -> ranks along it.
         counts: of one period of the traced steps.
         readings_ns: the host's clock right before and after annotations named `CLOCK` began.
+        counters: what was read beside the steps, on the same clock.
     """
 
     rank: int
     mesh: Mapping[str, int]
     counts: Counts
     readings_ns: Sequence[tuple[int, int]]
+    counters: Sequence[Mapping[str, object]] = ()
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ def _described(events: Sequence[_Event], log: Log) -> dict[str, object]:
         "axes": {name: {"axis": axis_of(ranks, log.mesh), "members": ranks} for name, ranks in members.items()},
         "collectives": list(_rows(events, log.counts, members)),
         "unreadable": log.counts.unreadable,
+        "counters": log.counters,
     }
 
 

@@ -1,4 +1,4 @@
-"""Counters of a merged trace: memory as the profiler saw it, and bytes that a rank has sent so far."""
+"""Counters of a merged trace: memory as the profiler saw it, bytes sent so far, and what was read beside the steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from parbench.tracing.chromefile import Event
+from parbench.tracing.header import Own
 from parbench.tracing.spans import RankTrace
 
 
@@ -30,6 +31,21 @@ def memory(event: Event, found: Mapping[str, object]) -> Iterator[dict[str, obje
             "ts": found["ts"],
             "args": {"bytes": total},
         }
+
+
+def readings(own: Own | None, pid: int, shift_ns: int) -> Iterator[dict[str, object]]:
+    """Yield what parbench read beside the traced steps: memory of the rank, power of its board."""
+    for one in () if own is None else own.counters:
+        for at_ns, value in one.values:
+            yield {
+                "ph": "C",
+                "name": one.name,
+                "cat": "counter",
+                "pid": pid,
+                "tid": 0,
+                "ts": (at_ns + shift_ns) / 1000,
+                "args": {one.unit: value},
+            }
 
 
 def bytes_sent(trace: RankTrace, begin_ns: int) -> Iterator[dict[str, object]]:

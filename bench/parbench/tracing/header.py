@@ -55,6 +55,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     peer: int | None = None
 
 
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a meter showed beside the steps: (nanoseconds of the rank's clock, value in `unit`)."""
+
+    name: str
+    unit: str
+    values: tuple[tuple[int, float], ...] = ()
+
+
 class Own(msgspec.Struct, frozen=True, kw_only=True):
     """What parbench adds to a trace of its own; see docs/traces.md."""
 
@@ -68,6 +76,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
     axes: Mapping[str, Group] = {}
     collectives: tuple[Row, ...] = ()
     unreadable: Mapping[str, int] = {}
+    counters: tuple[Readings, ...] = ()
 
 
 class _PgConfig(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from parbench.errors import StoreError
 from parbench.record import Schema
 from parbench.tracing.chromefile import Document, Event, load, parsed
 from parbench.tracing.clocks import Aligned
-from parbench.tracing.counters import bytes_sent, memory
+from parbench.tracing.counters import bytes_sent, memory, readings
 from parbench.tracing.format import problems, wrong
 from parbench.tracing.header import MERGED, Header, header
 from parbench.tracing.matching import matched
@@ -111,6 +111,7 @@ def _events(
         for one in lanes[trace.rank]:
             yield one.event(begin_ns)
         yield from bytes_sent(trace, begin_ns)
+        yield from readings(whose.own, trace.rank, shift)
         yield from tracks.end()
     yield from arrows(found.traces, lanes, begin_ns)
 
