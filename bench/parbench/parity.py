@@ -143,6 +143,19 @@ def digest_of(parameters: Mapping[str, Tensor]) -> str:
     return found.hexdigest()[:16]
 
 
+def fill(model: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> str | None:
+    """Copy trained parameters and buffers into a fresh model; return why that cannot be done."""
+    wanted = dict(model.named_parameters())
+    if (problem := mismatch(wanted, parameters)) is not None:
+        return f"the strategy's full parameters are not the model's: {problem}"
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            parameter.copy_(parameters[name])
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers.get(name, buffer))
+    return None
+
+
 def mismatch(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
     """Return how two sets of parameters differ in names or shapes, or None if they do not."""
     missing = wanted.keys() ^ given.keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -12,12 +12,10 @@ from typing import final
 import msgspec
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from parbench import axes, parity, slowing
 from parbench.api import Job, Probe, RankContext, Strategy, Trainer, Workload
 from parbench.builder import Builder
-from parbench.capture import Place, captured, count
 from parbench.clock import clock_for
 from parbench.comm import Comm
 from parbench.computed import step_flops
@@ -58,7 +56,6 @@ from parbench.launch.messages import (
 )
 from parbench.loading import Loader
 from parbench.loop import run_steps
-from parbench.memory_gauge import gauge_of
 from parbench.memory_rank import MemoryRank
 from parbench.memory_snapshot import snapshot
 from parbench.metering import Metering
@@ -69,7 +66,7 @@ from parbench.registry import Registry
 from parbench.spec import RunSpec
 from parbench.suitability import unsuitable
 from parbench.support import Support
-from parbench.trace_counters import Counter
+from parbench.trace_rank import TraceRank
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -107,6 +104,7 @@ class Rank:
         self._collectives = CollectiveRank(seat, self._groups, self._say)
         self._support = Support()
         self._metering = Metering(self.device)
+        self._tracing = TraceRank(seat, self.device, self._metering)
         self._memory = MemoryRank(self.device) if seat.weigh else None
         self._trial_references: dict[tuple[str, str, int], parity.Reference] = {}
         # Torch and all that a rank starts with stays: looking through it takes tenths of a second, in a forked process
@@ -313,22 +311,13 @@ class Rank:
         variant = self._variants[command.variant]
         if variant.trainer is None or variant.job is None:
             return TraceDone(member=False)
-        period, counts = variant.strategy.period, None
-        if variant.strategy.repeats == "bitwise":
-            with variant.randomness:
-                counts = count(variant.trainer, variant.job.batch, first=command.first, period=period)
-        steps = Steps(variant=command.variant, first=command.first + period, count=command.count)
         mesh = variant.strategy.mesh(variant.spec.world_size)
-        place = Place(rank=self._seat.rank, mesh=mesh, device=self.device, counters=self._counters())
-        return captured(command, lambda: self._stepped(steps), counts, place)
 
-    def _counters(self) -> list[Counter]:
-        """Return what a trace shows beside its steps; the packages of a host are read by one of its ranks."""
-        gauge = gauge_of(self.device)
-        found = [] if isinstance(gauge, str) else [Counter(name="memory", unit="bytes", read=gauge.held_bytes)]
-        if self.device.type == "cuda" or self._seat.local_rank == 0:
-            found += [Counter(name=f"power of {name}", unit="W", read=read) for name, read in self._metering.powers()]
-        return found
+        def steps(first: int) -> StepsDone:
+            return self._stepped(Steps(variant=command.variant, first=first, count=command.count))
+
+        parts = variant.strategy, variant.trainer, variant.job
+        return self._tracing.trace(command, *parts, mesh, variant.randomness, steps)
 
     def _stepped(self, command: Steps) -> StepsDone:
         done = self._steps(command)
@@ -379,13 +368,12 @@ class Rank:
             return Judged(reason=variant.job.held_out_reason)
         with Randomness(self.device):
             model = self._builder.plain(variant.workload, variant.spec).model
-            if (why := _fill(model, parameters, buffers)) is not None:
+            if (why := parity.fill(model, parameters, buffers)) is not None:
                 return Judged(reason=why)
             values = variant.job.held_out(model)
         finite = {name: value for name, value in values.items() if value - value == 0}
-        return Judged(
-            values=finite, reason=None if len(finite) == len(values) else "the trained model gives no finite loss"
-        )
+        reason = None if len(finite) == len(values) else "the trained model gives no finite loss"
+        return Judged(values=finite, reason=reason)
 
     def _drop(self, number: int) -> None:
         variant = self._variants.pop(number)
@@ -407,20 +395,6 @@ def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Call
     return parity.reference(replace(job, optimizer=parity.optimizers(job)[optimizer]), ctx, steps, say)
 
 
-def _fill(model: nn.Module, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]) -> str | None:
-    """Copy trained parameters and buffers into a fresh model; return why that cannot be done."""
-    wanted = dict(model.named_parameters())
-    if (problem := parity.mismatch(wanted, parameters)) is not None:
-        return f"the strategy's full parameters are not the model's: {problem}"
-    with torch.no_grad():
-        for name, parameter in wanted.items():
-            parameter.copy_(parameters[name])
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers.get(name, buffer))
-    return None
-
-
 def _groups(seat: Seat) -> Groups:
-    if seat.network is None:
-        return Groups(seat.group_timeout_s)
-    return Groups(seat.group_timeout_s, seat.network.address, seat.network.alpha_s)
+    link = seat.network
+    return Groups(seat.group_timeout_s, *(() if link is None else (link.address, link.alpha_s)))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from parbench.cli import run_options as options
 from parbench.cli.request import changes_of, named, suite_of
 from parbench.cli.running import start
 
@@ -21,8 +22,6 @@ EXAMPLES = (
 )
 
 _WHAT = "What is computed"
-_HOW = "How it is measured"
-_WHERE = "Where it runs"
 _RESULTS = "Results"
 
 _Text = str | None
@@ -123,88 +122,16 @@ def run(
         _Text,
         typer.Option("--seed", metavar="N", help="Seed of weights and batches.", rich_help_panel=_WHAT),
     ] = None,
-    steps: Annotated[
-        _Text,
-        typer.Option("--steps", metavar="N", help="Measured training steps.", rich_help_panel=_HOW),
-    ] = None,
-    warmup: Annotated[
-        _Text,
-        typer.Option(
-            "--warmup",
-            metavar="N",
-            help="Steps left out first; until the step time is steady unless given.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    repeats: Annotated[
-        _Text,
-        typer.Option(
-            "--repeats",
-            metavar="N",
-            help="Fresh launches of every cell; their spread is what a rerun may show.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    parity_steps: Annotated[
-        _Text,
-        typer.Option(
-            "--parity-steps",
-            metavar="N",
-            help="Steps compared with one process first; 0 leaves the check out and ranks nothing.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    probe: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--probe",
-            metavar="P",
-            help="A meter to run in the timed rounds (`parbench list probes`); repeat it for several.",
-            rich_help_panel=_HOW,
-            show_default=False,
-        ),
-    ] = None,
-    memory: Annotated[
-        bool,
-        typer.Option(
-            "--memory/--no-memory",
-            help="Measure memory, in a short launch that holds one case alone.",
-            rich_help_panel=_HOW,
-        ),
-    ] = True,
-    memory_snapshot: Annotated[
-        bool,
-        typer.Option(
-            "--memory-snapshot",
-            help="Keep what CUDA's allocator did in that launch, for pytorch.org/memory_viz (memory/rank<k>.pickle).",
-            rich_help_panel=_HOW,
-        ),
-    ] = False,
-    trace: Annotated[
-        bool,
-        typer.Option(
-            "--trace/--no-trace",
-            help="Trace a few steps after the timed ones: where a step's time goes.",
-            rich_help_panel=_HOW,
-        ),
-    ] = True,
-    trace_steps: Annotated[
-        _Text,
-        typer.Option(
-            "--trace-steps",
-            metavar="N",
-            help="Steps to trace; fewer where files would be large.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    execution_trace: Annotated[
-        bool,
-        typer.Option(
-            "--execution-trace",
-            help="Write PyTorch's execution traces of the traced steps too (input of Chakra).",
-            rich_help_panel=_HOW,
-        ),
-    ] = False,
+    steps: options.Steps = None,
+    warmup: options.Warmup = None,
+    repeats: options.Repeats = None,
+    parity_steps: options.ParitySteps = None,
+    probe: options.Probe = None,
+    memory: options.Memory = True,
+    memory_snapshot: options.MemorySnapshot = False,
+    trace: options.Trace = True,
+    trace_steps: options.TraceSteps = None,
+    execution_trace: options.ExecutionTrace = False,
     find_max_batch: Annotated[
         bool,
         typer.Option(
@@ -213,91 +140,17 @@ def run(
             rich_help_panel=_WHAT,
         ),
     ] = False,
-    memory_gib: Annotated[
-        _Text,
-        typer.Option(
-            "--memory-gib",
-            metavar="X",
-            help="The most memory a rank may take besides what it begins with; beyond that the case is `oom`.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    peak_tflops: Annotated[
-        _Text,
-        typer.Option(
-            "--peak-tflops",
-            metavar="X",
-            help="Dense peak of one device (of one rank on a CPU) in TFLOP/s, for MFU; known for common GPUs.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    timeout: Annotated[
-        _Text,
-        typer.Option(
-            "--timeout",
-            metavar="S",
-            help="Seconds without progress after which a case is ended.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    device: Annotated[
-        _Text,
-        typer.Option("--device", metavar="auto|cpu|cuda", help="Where tensors live.", rich_help_panel=_WHERE),
-    ] = None,
-    backend: Annotated[
-        _Text,
-        typer.Option("--backend", metavar="auto|gloo|nccl", help="What moves tensors.", rich_help_panel=_WHERE),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="power",
-            help="Start nothing (exit code 3) where power and energy cannot be read.",
-            rich_help_panel=_HOW,
-            show_default=False,
-        ),
-    ] = None,
-    exclusive: Annotated[
-        bool,
-        typer.Option(
-            "--exclusive",
-            help="Start nothing (exit code 3) where other processes compute on the GPUs.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = False,
-    threads: Annotated[
-        _Text,
-        typer.Option("--threads", metavar="N", help="Compute threads per rank.", rich_help_panel=_WHERE),
-    ] = None,
-    network: Annotated[
-        _Text,
-        typer.Option(
-            "--network",
-            metavar="NAME|RATE",
-            help="A shaped link per rank: `100mbit`, `rate=312mbit alpha=1ms`, a name (`parbench list networks`).",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    rank_speed: Annotated[
-        _Text,
-        typer.Option(
-            "--rank-speed",
-            metavar="S,S,...",
-            help="How fast each rank computes, relative to what it can: `1,1,0.5` (on a CPU).",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    straggler: Annotated[
-        _Text,
-        typer.Option(
-            "--straggler",
-            metavar="DISTRIBUTION",
-            help="Ranks that stop now and then: `exponential(mean=0.2, every=10)`, `fixed(seconds)`, "
-            "`uniform(low, high)`; with `rank=K` that one alone.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
+    memory_gib: options.MemoryGib = None,
+    peak_tflops: options.PeakTflops = None,
+    timeout: options.Timeout = None,
+    device: options.Device = None,
+    backend: options.Backend = None,
+    require: options.Require = None,
+    exclusive: options.Exclusive = False,
+    threads: options.Threads = None,
+    network: options.Network = None,
+    rank_speed: options.RankSpeed = None,
+    straggler: options.Straggler = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
