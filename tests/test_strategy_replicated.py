@@ -1,13 +1,13 @@
 """Replicated training is one process's at every point of the engine's space, overlaps, and ends when ranks fail."""
 
 import itertools
-import os
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from amounts import amount
 from contexts import context
 from parbench import RankFailed, RunSpec, Session, UsageError
 from parbench.conformance import check_strategy
@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 PLUGINS = [HERE / "sleepy.py", HERE / "exchanges.py", HERE / "forgetful.py"]
 REGISTRY = Registry(PLUGINS)
 FUSIONS = ("per_tensor", "merged", "buckets(mb=0.001)", "mgwfbp", "optimal", "lazy", "searched", "slices(elements=30)")
+WORLD_SIZES = amount((2, 3, 4), in_ci=(3,))
 COLLECTIVES = (
     "native",
     "ring",
@@ -67,7 +68,7 @@ def test_it_obeys_the_laws(session, arguments, world_size, left_out):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize(
     "point", [*(f"fusion={one}" for one in FUSIONS), *(f"fusion=lazy, collective={one}" for one in COLLECTIVES)]
 )
@@ -78,7 +79,7 @@ def test_every_fusion_rule_and_every_collective_obeys_the_laws(session, point, w
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_every_fusion_rule_with_every_collective_gives_the_exact_average(session, world_size):
     right = run(session, 5, "no_overlap", world_size=world_size).losses
     for fusion, collective in itertools.product(FUSIONS, COLLECTIVES):
@@ -150,13 +151,13 @@ def test_30_steps_of_random_plans_and_pauses_for_each_of_three_collectives(sessi
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_10000_steps_of_random_plans_and_pauses_leak_nothing(session):  # in CI 500 of them
+def test_10000_steps_of_random_plans_and_pauses_leak_nothing(session):
     import psutil
 
     processes = [psutil.Process(pid) for pid in session.ranks.pids]
     stressed(session, 100)
     before = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
-    stressed(session, 500 if os.environ.get("CI") else 10_000, POINTS[:1])
+    stressed(session, amount(10_000, in_ci=200), POINTS[:1])
     after = [(p.memory_info().rss, p.num_threads(), p.num_fds()) for p in processes]
     for (rss, *others), (rss_after, *others_after) in zip(before, after, strict=True):
         assert rss_after - rss < 16 * 2**20

@@ -5,6 +5,8 @@ import pytest
 from scipy.stats import beta
 from simulated import KINDS, check_alarms, compare_alarms
 
+from amounts import amount
+
 STATED, POINT = 0.05, 0.01
 
 
@@ -49,8 +51,8 @@ def test_a_tenth_slower_is_found_nearly_always():
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_ten_thousand_comparisons_of_nothing_alarm_no_more_often_than_stated(capsys):
-    found = rates(lambda rng, kind: compare_alarms(rng, kind, 4), 10_000, seed=1)
-    judge(found, 10_000, capsys)
+    trials = amount(10_000, in_ci=3_000)
+    judge(rates(lambda rng, kind: compare_alarms(rng, kind, 4), trials, seed=1), trials, capsys)
 
 
 @pytest.mark.nightly

@@ -5,7 +5,6 @@ A sample runs with all tests; the nightly ones read 10^5 inputs.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,6 +18,7 @@ from fuzz_guard import GUARD
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from amounts import IN_CI, amount
 from parbench import bind, plan, record, suite
 from parbench.discover import PLACES
 from parbench.errors import UnreadableError, UsageError
@@ -30,7 +30,7 @@ from parbench.spec import RunSpec, spec_id
 from parbench.store import find_runs
 
 SAMPLE = 250
-NIGHTLY = 4_000 if os.environ.get("CI") else 20_000  # of each of five targets; in CI the same ones every time
+NIGHTLY = amount(20_000, in_ci=1_500)  # of each of five targets; in CI the same ones every time
 
 
 class Mine:
@@ -182,4 +182,4 @@ def test_a_sample_of_hostile_input_is_understood_or_refused(target: str, tmp_pat
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("target", TARGETS)
 def test_hostile_input_is_understood_or_refused(target: str, tmp_path: Path) -> None:
-    fuzz(target, tmp_path, NIGHTLY, fixed=bool(os.environ.get("CI")))
+    fuzz(target, tmp_path, NIGHTLY, fixed=IN_CI)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from amounts import amount
 from parbench import RunSpec, Session
 from parbench.errors import RankFailed
 from parbench.network.build import Links
@@ -153,9 +154,9 @@ def lose(victim, dice):
 @pytest.mark.timeout(1200)
 def test_a_hundred_launches_with_random_kills_leave_nothing():
     dice = random.Random(1)
-    for _ in range(40):
+    for _ in range(amount(40, in_ci=12)):
         lose(dice.choice(["rank", "keeper", "nothing"]), dice)
-    for _ in range(60):
+    for _ in range(amount(60, in_ci=18)):
         killed_at_random(dice)
     time.sleep(1)
     assert keepers() == []
