@@ -210,7 +210,9 @@ def _given_name(found: Found, place: Place) -> str:
         classes = [one for one in ast.parse(found.file.read_bytes()).body if isinstance(one, ast.ClassDef)]
     except (SyntaxError, ValueError, OSError):
         return found.name
-    for line in (line for one in classes for line in one.body if isinstance(line, ast.Assign | ast.AnnAssign)):
+    # A file may hold plug-ins of several kinds, each with a name of its own.
+    own = [one for one in classes if not _bases(one) & _bases_of_others(place)]
+    for line in (line for one in own for line in one.body if isinstance(line, ast.Assign | ast.AnnAssign)):
         targets = line.targets if isinstance(line, ast.Assign) else [line.target]
         named = any(isinstance(target, ast.Name) and target.id == place.named_by for target in targets)
         stated = line.value.value if isinstance(line.value, ast.Constant) else None
@@ -225,14 +227,17 @@ def _kinds_in(file: Path) -> set[Kind]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return set(PLACES)
-    bases = {
-        base.attr if isinstance(base, ast.Attribute) else base.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if isinstance(base, ast.Attribute | ast.Name)
-    }
+    bases = {base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in _bases(node)}
     return {kind for kind, place in PLACES.items() if bases & {place.base, *place.helpers}} or set(PLACES)
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases}
+
+
+def _bases_of_others(place: Place) -> set[str]:
+    others = {base for one in PLACES.values() for base in (one.base, *one.helpers)}
+    return others - {place.base, *place.helpers}
 
 
 def first_line(file: Path | None) -> str:

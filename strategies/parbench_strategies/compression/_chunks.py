@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
+
+By = Literal["current", "prev"]  # by whose norms chunks are chosen: of this step, or of the last
 
 
 def chunked(grad_B: Tensor, chunk: int) -> Tensor:

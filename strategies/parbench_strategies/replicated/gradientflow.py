@@ -48,5 +48,5 @@ class GradientFlow(EnginePoint):
     ) -> None:
         compressor: Compressor = Fp16() if fp16 else Nothing()
         if csc:
-            compressor = Csc(chunk, ratio, warmup_steps=warmup_steps, wire="fp16" if fp16 else "same")
+            compressor = Csc(chunk, ratio, warmup_steps=warmup_steps, half=fp16)
         super().__init__(Lazy(threshold_mb) if lazy else PerTensor(), compressor, overlap=overlap)
