@@ -9,7 +9,8 @@ import pytest
 from parbench import RunSpec, Session
 from slept import resnet, vgg
 
-PLUGINS = [Path(__file__).with_name("slept.py")]
+PLUGINS = [Path(__file__).with_name("slept.py"), Path(__file__).parent / "benchmarks" / "linkbound.py"]
+ALONE = "linkbound"  # exchanges nothing
 PIPE = "pipe_sgd(collective=ring_socket)"
 BUCKETS = "replicated(fusion=buckets(mb={mb}), collective=ring_socket)"
 
@@ -21,8 +22,11 @@ def test_profiles_have_the_published_numbers_of_weights():
     assert sum(n for n, _, _ in resnet(1, 1, 1)) == 25_557_032 - 53_120 - 1_000
 
 
-def measured(workload, network, strategies, rounds=5, steps=3):
-    """Return strategy -> the median step of each of three launches, in seconds; rounds take turns."""
+def measured(workload, network, strategies, rounds=3, steps=8):
+    """Return strategy -> the median step of each of three launches, in seconds; rounds take turns.
+
+    Steps are those inside a round, on the slowest rank, without the first: what a round's end completes is in none.
+    """
     found = {strategy: [] for strategy in strategies}
     for launch in range(3):
         spec = {"workload": workload, "size": "smoke", "world_size": 4, "network": network}
@@ -33,7 +37,8 @@ def measured(workload, network, strategies, rounds=5, steps=3):
             times = {s: [] for s in strategies}
             for turn in range(rounds):
                 for strategy in sorted(strategies, key=lambda s: hash((launch, turn, s))):
-                    times[strategy].append(variants[strategy].round(steps).wall_s / steps)
+                    ranks = [one.seconds for one in variants[strategy].round(steps).ranks]
+                    times[strategy] += [max(step) for step in zip(*ranks, strict=True)][1:]
         for strategy in strategies:
             found[strategy].append(median(times[strategy]))
         print(f"\nload {os.getloadavg()[0]:.1f}")
@@ -67,6 +72,7 @@ def test_mgwfbp_merges_more_wisely_than_buckets_and_pipe_sgd_takes_the_longer_of
     network = "rate=312.5mbit burst=17000 gso=16384 alpha=1ms"
     buckets = BUCKETS.format(mb=25 / 32)
     rule = "replicated(fusion=mgwfbp, collective=ring_socket)"
-    found = measured(workload, network, [buckets, rule, PIPE, "dear(mb=0.16, collective=ring_socket)"])
+    found = measured(workload, network, [ALONE, buckets, rule, PIPE, "dear(mb=0.16, collective=ring_socket)"])
     faster_in_every_launch(found, rule, buckets)
-    assert all(abs(step_s / 0.180 - 1) < 0.05 for step_s in found[PIPE]), found[PIPE]
+    # Exchanging takes less than computing here: 4.8 MB at 39 MB/s, and its start-up.
+    assert all(pipe_s < 1.05 * alone_s for pipe_s, alone_s in zip(found[PIPE], found[ALONE], strict=True)), found

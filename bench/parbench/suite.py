@@ -30,7 +30,7 @@ _DEFAULT: Mapping[str, tuple[object, ...]] = {
     "size": ("small",),
     "world_size": (2,),
     "strategy": (*DEFAULT_STRATEGIES, _COMPRESSOR, _MIXED),
-    "steps": (40,),
+    "steps": (30,),
 }
 _LEFT_OUT: tuple[Changes, ...] = (
     {"workload": ("text",), "strategy": (_MIXED,)},
