@@ -16,6 +16,7 @@ from parbench.history import History, histories
 from parbench.index import newest_runs, summaries
 from parbench.metrics import Cell, combine
 from parbench.record import RunRecord
+from parbench.report.traced import sent_of, traces_of
 from parbench.store import STEPS, Problem, Run
 from parbench.tracing.spans import RankTrace
 
@@ -38,8 +39,8 @@ class Source:
         problems: what could not be read.
         notes: what was left out.
         benches: files of measured collectives.
-        traces: run id -> what its ranks were seen to do, on one clock.
-        sent: run id -> bytes[from][to] of a step.
+        traces: what a run is called -> what its ranks were seen to do, on one clock.
+        sent: what a run is called -> bytes[from][to] of a step.
     """
 
     path: Path
@@ -112,4 +113,6 @@ def source_of(
         problems=problems,
         notes=notes,
         benches=benches,
+        traces=traces_of(runs),
+        sent=sent_of(runs),
     )
