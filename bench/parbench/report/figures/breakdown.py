@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,10 @@ def breakdown(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
     shown = table.head(MOST_ROWS)
     parts = sorted(texts(frame, "part"), key=_place)
     factor, unit = in_unit(shown.sum(axis=1), "s")
-    with canvas(look, frame, title="Where the time of a step goes", rows=len(shown) + 2) as made:
+    columns = 2 if look.width == "column" else 4
+    # A row of the legend is about as high as a bar; with few bars it needs more room than they do.
+    high = len(shown) + 2 + max(0, math.ceil(len(parts) / columns) - 2)
+    with canvas(look, frame, title="Where the time of a step goes", rows=high) as made:
         axes = made.axes
         left = np.zeros(len(shown))
         again: dict[str, int] = {}
@@ -67,7 +71,7 @@ def breakdown(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
         rows(axes, [str(one) for one in shown.index])
         axes.set_xlim(0, float(left.max(initial=0.0)) * 1.02 or 1.0)
         axes.set_xlabel(f"traced step ({unit})")
-        legend(axes, columns=2 if look.width == "column" else 4)
+        legend(axes, columns=columns)
         cut = f"; the {len(shown)} shortest of {len(table)}" if len(table) > len(shown) else ""
         made.caption(f"Medians of traced steps, parts sum to the whole; op/axis: exposed communication{cut}", frame)
     return made.figure
