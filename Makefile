@@ -34,8 +34,9 @@ unit: $(READY)
 overhead: $(READY) ## parbench's ddp beside the same loop written by hand, interleaved
 	$(BIN)/python -m pytest -q -s tests/benchmarks --benchmark-enable --benchmark-only
 
+WORLD_SIZES ?= 2 3 4
 conformance: $(READY) ## everything through every law at every world size, and the tests that take minutes
-	$(BIN)/parbench conform all -n 2 -n 3 -n 4
+	$(BIN)/parbench conform all $(WORLD_SIZES:%=-n %)
 	$(BIN)/python -m pytest -q -m 'nightly and not quiet and not gpu'
 
 SUITE ?= nightly.toml

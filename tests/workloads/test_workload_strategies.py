@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from amounts import amount
 from parbench import Session
 from parbench.registry import Registry
 from parbench.spec import RunSpec
@@ -13,6 +14,7 @@ NAMES = [name for name in Registry().names("workload") if name not in ("images",
 # What the others say: nothing of it can be cut, or its gradients are sparse.
 CUT = {"alexnet", "bert", "digits", "ecg", "gpt", "matrix-recovery", "mlp", "moe-gpt", "text", "vgg", "vit"}
 SPARSE = {"sparse-lm"}
+PAIRS = [("replicated", "sparse-lm"), *itertools.product(["ddp", "fsdp", "pipeline", "tensor"], NAMES)]
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +24,7 @@ def session():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("strategy", "name"),
-    [*itertools.product(["ddp", "fsdp", "pipeline", "tensor"], NAMES), ("replicated", "sparse-lm")],
-)
+@pytest.mark.parametrize(("strategy", "name"), amount(PAIRS, in_ci=PAIRS[::3]))
 def test_a_workload_is_spread(session, name, strategy):
     spec = RunSpec(workload=name, strategy=strategy, size="smoke", world_size=2, device="cpu")
     variant = session.add(spec, refuse=False)
