@@ -7,6 +7,7 @@ import pytest
 
 from parbench import UsageError
 from parbench.errors import MissingError
+from parbench.function_workload import workload_class
 from parbench.registry import Registry
 
 SOURCE = '''"""A model of my own."""
@@ -99,3 +100,19 @@ def test_a_name_that_is_no_function_is_refused(start):
     done = start("--workload", "os.system", "-s", "single").wait()
     assert done.code == 2
     assert "package.module:function" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sizes", {"smoke": 1}, r"has sizes = \{'smoke': 1\}; it is a list of names"),
+        ("sizes", (), r"has sizes = \(\); it is a list of names"),
+        ("default_batch_size", "12", "has default_batch_size = '12'; it is a whole number"),
+        ("default_batch_size", 0, "has default_batch_size = 0; it is a whole number, at least 1"),
+    ],
+)
+def test_attributes_of_other_types_are_refused_and_not_replaced(folder, name, value, said):
+    with (folder / "mymodels" / "small.py").open("a") as file:
+        file.write(f"tiny.{name} = {value!r}\n")
+    with pytest.raises(UsageError, match=said):
+        workload_class("mymodels.small", "tiny")

@@ -48,6 +48,23 @@ def test_workers_make_the_next_batches_while_a_step_is_taken():
     assert sorted(made) == [0, 1, 2, 3, 4]
 
 
+def test_no_batch_is_made_beyond_the_end_of_a_round():
+    """It would be made while others are timed, and be there for nothing when this goes on."""
+    made = []
+
+    def make(step):
+        made.append(step)
+        return numbered(step)
+
+    loader = Loader(make, 2)
+    try:
+        loader.begin(until=3)
+        assert [loader(step).inputs[0].item() for step in range(3)] == [0, 1, 2]
+    finally:
+        loader.close()  # waits for what was begun
+    assert sorted(made) == [0, 1, 2]
+
+
 def test_what_making_raises_reaches_the_step():
     def make(step):
         raise OSError("the disk is gone")

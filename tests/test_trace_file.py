@@ -25,8 +25,8 @@ def counted(op, size, group="g", peer=None):
     )
 
 
-def event(name, ts, dur=1.0, tid=1):
-    return {"ph": "X", "name": name, "ts": ts, "dur": dur, "tid": tid, "pid": 1}
+def event(name, ts, dur=1.0, tid=1, cat="cpu_op"):
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "tid": tid, "pid": 1}
 
 
 def document(*events, steps=((100.0, 200.0), (300.0, 400.0))):
@@ -188,3 +188,12 @@ def test_ranks_count_along_the_last_axis_first():
 )
 def test_some_ranks_lie_along_an_axis(members, mesh, axis):
     assert axis_of(members, mesh) == axis
+
+
+def test_annotations_shown_again_on_a_gpu_are_no_further_steps():
+    """Kineto repeats an annotation on the device whose kernels were launched inside of it."""
+    again = [event("parbench:step", a, b - a, tid=7, cat="gpu_user_annotation") for a, b in ((104, 199), (306, 401))]
+    again.append(event("parbench:clock", 21, tid=7, cat="gpu_user_annotation"))
+    events = [event("c10d::allreduce_", 110), event("c10d::allreduce_", 310), *again]
+    rows = own(document(*events), log([counted("all_reduce", 8)]))["collectives"]
+    assert [(row["step"], row.get("logical_bytes"), row.get("group")) for row in rows] == [(0, 8, "g"), (1, 8, "g")]

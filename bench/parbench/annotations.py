@@ -7,9 +7,9 @@ from typing import Final
 
 from torch.autograd import profiler
 
+from parbench.tracing.names import PREFIX
 from parbench.tracing.spans import Kind
 
-PREFIX: Final = "parbench:"
 _NOTHING: Final = nullcontext()
 
 

@@ -30,15 +30,18 @@ def workload_class(module: str, name: str) -> type[Workload]:
 
     Raises:
         MissingError: there is no such module.
-        UsageError: the module is broken, or has no such function.
+        UsageError: the module is broken, has no such function, or the function's attributes are of other types.
     """
     function: object = getattr(_imported(module, name), name, None)
     if not callable(function):
         raise UsageError(f"{module} has no function {name!r}; give --workload package.module:function")
     listed: object = getattr(function, "sizes", _SIZES)
     batch: object = getattr(function, "default_batch_size", _BATCH)
-    names = tuple(map(str, listed)) if isinstance(listed, list | tuple) else _SIZES
-    return _made(module, name, function, names, batch if isinstance(batch, int) else _BATCH)
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed) or not listed:
+        raise UsageError(f"{module}:{name} has sizes = {listed!r}; it is a list of names, such as ('smoke', 'small')")
+    if not isinstance(batch, int) or batch < 1:
+        raise UsageError(f"{module}:{name} has default_batch_size = {batch!r}; it is a whole number, at least 1")
+    return _made(module, name, function, tuple(map(str, listed)), batch)
 
 
 def _imported(module: str, name: str) -> ModuleType:

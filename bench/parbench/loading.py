@@ -40,6 +40,7 @@ class Loader:
         self._pool = ThreadPoolExecutor(workers, "parbench-data") if workers else None
         self._ahead: dict[int, Future[Batch]] = {}
         self._waited_s: list[float] = []
+        self._until: int | None = None
 
     def __call__(self, step: int) -> Batch:
         """Return the batch of `step`."""
@@ -48,9 +49,15 @@ class Loader:
         self._waited_s.append(time.perf_counter() - began_s)
         return batch
 
-    def begin(self) -> None:
-        """Forget how long steps waited so far."""
+    def begin(self, until: int | None = None) -> None:
+        """Forget how long steps waited so far.
+
+        Args:
+            until: the step before which steps end for now: no batch is made beyond it, which would be work in the time
+                of others, and ready for nothing when this goes on.
+        """
         self._waited_s = []
+        self._until = until
 
     def waited(self) -> Series:
         """Return how long each step since `begin` waited for its batch."""
@@ -66,7 +73,8 @@ class Loader:
     def _taken(self, pool: ThreadPoolExecutor, step: int) -> Batch:
         if step not in self._ahead:
             self._forget()  # another order than the last
-        for ahead in range(step, step + 1 + _AHEAD * self._workers):
+        beyond = step + 1 + _AHEAD * self._workers
+        for ahead in range(step, beyond if self._until is None else max(step + 1, min(beyond, self._until))):
             if ahead not in self._ahead:
                 self._ahead[ahead] = pool.submit(self._made, ahead)
         return self._ahead.pop(step).result()

@@ -77,7 +77,8 @@ def run_steps(
             injected = fault(step)
             if injected is not None:
                 strike(injected)
-            started_s, computed_s = time.perf_counter(), time.thread_time()
+            started_s = time.perf_counter()
+            computed_s = 0.0 if pace is None else time.thread_time()
             with annotated("data"):
                 batch = batch_of(step)
             left_out = trainer.left_out()
@@ -88,7 +89,8 @@ def run_steps(
             if pace is not None:
                 # Its thread's time: what it waits for other ranks is no work of its own, and does not become more.
                 waits_s.append(pace.wait_s(step, time.thread_time() - computed_s))
-                time.sleep(waits_s[-1])
+                with annotated("slowed"):
+                    time.sleep(waits_s[-1])
             losses.append(loss)
             samples.append(batch.samples)
             positions += batch.targets.numel()
@@ -124,7 +126,8 @@ def _waited(waits_s: Sequence[float]) -> list[Series]:
 
 def _disturb(fault: Fault, loss: Tensor | None, elapsed_s: float) -> Tensor | None:
     if fault.kind == "slow":
-        time.sleep(elapsed_s * max(0.0, fault.factor - 1))
+        with annotated("slowed"):
+            time.sleep(elapsed_s * max(0.0, fault.factor - 1))
     if fault.kind == "nan" and loss is not None:
         return torch.full_like(loss, math.nan)
     return loss

@@ -55,7 +55,7 @@ class Metering:
 
     def powers(self) -> Sequence[tuple[str, Callable[[], float | None]]]:
         """Return what reads the power, in W, of what this rank computes on: its board, or the packages of its host."""
-        return [(_state(meter).name, _power_of(meter)) for meter in self._of_place(self.place())]
+        return [(_name(meter), _power_of(meter)) for meter in self._of_place(self.place())]
 
     def start(self, places: Sequence[Place]) -> None:
         """Begin to read the boards of `places`; no places, nothing to read."""
@@ -120,6 +120,10 @@ def _of_device(nvml: Nvml, device: torch.device) -> Seen | str:
     if isinstance(found, str):
         return found
     return found[number] if number < len(found) else f"NVML has no board that is device {number} here"
+
+
+def _name(meter: BoardMeter | rapl.Package) -> str:
+    return meter.name if isinstance(meter, rapl.Package) else meter.board.name
 
 
 def _power_of(meter: BoardMeter | rapl.Package) -> Callable[[], float | None]:

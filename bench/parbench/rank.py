@@ -238,7 +238,6 @@ class Rank:
         if variant.ctx is None:
             return ParityDone()
         ctx, spec = variant.ctx, variant.spec
-
         compiled_s = self._builder.compiled_s
 
         def build() -> Job:
@@ -275,7 +274,7 @@ class Rank:
             gc.disable()  # nothing may stall a step; there is one collection before every round
         compiled_s = self._builder.compiled_s
         if variant.loader is not None:
-            variant.loader.begin()
+            variant.loader.begin(until=command.first + command.count)
         with variant.randomness:
             done = run_steps(
                 variant.trainer,
@@ -396,5 +395,6 @@ def _reference(job: Job, ctx: RankContext, steps: int, optimizer: str, say: Call
 
 
 def _groups(seat: Seat) -> Groups:
-    link = seat.network
-    return Groups(seat.group_timeout_s, *(() if link is None else (link.address, link.alpha_s)))
+    if seat.network is None:
+        return Groups(seat.group_timeout_s)
+    return Groups(seat.group_timeout_s, seat.network.address, seat.network.alpha_s)

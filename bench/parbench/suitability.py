@@ -39,8 +39,9 @@ def _lstm_problem(dtype: torch.dtype, device: torch.device) -> str | None:
     except RuntimeError as error:
         said = str(error).partition(".")[0][:120]
         name = str(dtype).removeprefix("torch.")
+        other = "" if dtype is torch.bfloat16 else "--precision bf16, "
         return (
-            f"an LSTM under autocast to {name} cannot run on this {device.type} ({said}); use --precision bf16, "
-            "cell=gru or cell=lstmcell, or amp_rnn(weights=fp16)"
+            f"an LSTM under autocast to {name} cannot run on this {device.type} ({said}); use {other}cell=gru or "
+            "cell=lstmcell, or amp_rnn(weights=fp16)"
         )
     return None

@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from parbench.annotations import PREFIX
 from parbench.counting import Counted, op_of
 from parbench.powerplan import host_here
+from parbench.tracing.header import MAJOR, SCHEMA
 from parbench.tracing.mesh import axis_of, coordinate
+from parbench.tracing.names import OWN_COLLECTIVE, PREFIX
 
 CLOCK: Final = "clock"
 _STEP: Final = f"{PREFIX}step"
-_OWN: Final = f"{PREFIX}collective:"  # carried out by parbench itself, not by torch's groups
-_SCHEMA: Final = {"name": "parbench.trace", "major": 1, "minor": 0}
+_SCHEMA: Final = {"name": SCHEMA, "major": MAJOR, "minor": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class _Event(msgspec.Struct, frozen=True):
     ts: float = 0.0
     dur: float = 0.0
     tid: int | str = 0
+    cat: str = ""
 
     @property
     def end(self) -> float:
@@ -89,7 +91,9 @@ def with_log(data: bytes, log: Log) -> bytes:
         events = msgspec.json.decode(data, type=_Document).events
     except msgspec.DecodeError as error:
         raise ValueError(f"the profiler wrote a trace that is no JSON: {error}") from error
-    own = msgspec.json.encode(_described(sorted(events, key=lambda one: one.ts), log))
+    # Kineto shows an annotation once more on the device whose kernels it launched.
+    host = [one for one in events if one.cat != "gpu_user_annotation"]
+    own = msgspec.json.encode(_described(sorted(host, key=lambda one: one.ts), log))
     # The trace is an object: the key goes before its last brace, and megabytes need not be written anew.
     return data[: data.rindex(b"}")] + b',"parbench":' + own + b"}"
 
@@ -140,15 +144,17 @@ def _rows(
 
 def _queues(counted: Sequence[Counted], issued: Sequence[str]) -> dict[str, Iterator[Counted]]:
     """Return op -> what was counted of it; where more or fewer were issued nobody knows which is which: nothing."""
-    known = {op: [one for one in counted if one.op == op] for op in issued}
-    return {op: iter(ones if len(ones) == issued.count(op) else ()) for op, ones in known.items()}
+    wanted, known = Counter(issued), defaultdict(list)
+    for one in counted:
+        known[one.op].append(one)
+    return {op: iter(known[op] if len(known[op]) == often else ()) for op, often in wanted.items()}
 
 
 def _issued(events: Sequence[_Event]) -> Iterator[tuple[str, _Event]]:
     """Yield what was issued, in order; an operator that is carried out by another one is that one."""
     until: dict[int | str, float] = {}
     for event in events:
-        op = event.name.removeprefix(_OWN) if event.name.startswith(_OWN) else op_of(event.name)
+        op = event.name.removeprefix(OWN_COLLECTIVE) if event.name.startswith(OWN_COLLECTIVE) else op_of(event.name)
         if op is not None and event.ts >= until.get(event.tid, -math.inf):
             until[event.tid] = event.end
             yield op, event

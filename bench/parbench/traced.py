@@ -1,6 +1,6 @@
 """A trace of a case: as many steps as fit into bounds, whatever was asked for, and what was worked out from them.
 
-    first pass      3 steps, whatever was asked for: how many bytes is a step?
+    first pass      3 steps at most, or one period: how many bytes is a step?
     second pass     only where more was asked for: as many as fit
 
 So neither memory nor disk grows with the length of a run.

@@ -4,10 +4,11 @@ import gzip
 import json
 
 import pytest
+from crossings import crossings
 
 from parbench.tracing import chrome, clocks
 from parbench.tracing.chromefile import load, parsed
-from parbench.tracing.format import crossings, problems
+from parbench.tracing.format import problems
 from parbench.tracing.merged import write_merged
 
 

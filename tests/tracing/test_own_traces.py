@@ -2,10 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from trace_cases import collective, span
 
 from parbench.tracing import chrome, gloo
+from parbench.tracing.folder import opened
 from parbench.tracing.issued import as_annotated
 
 BASE_NS = 5_000_000 - 1_000_000  # of the clock below
@@ -111,3 +113,29 @@ def test_an_event_never_belongs_to_a_call_that_comes_after_it(op):
     listed = [collective(op, 10, None, None, peer=1)]
     found, left = gloo.timed(listed, [span("collective", 5, 8, name=f"gloo:{op}", thread="1")])
     assert (found, left) == (listed, 1)
+
+
+def test_two_groups_of_which_nothing_was_seen_to_run_are_no_error():
+    listed = [collective("all_reduce", 10, None, None), collective("all_reduce", 20, None, None, axis="tp")]
+    listed = [msgspec.structs.replace(one, group=str(k)) for k, one in enumerate(listed)]
+    assert gloo.timed(listed, []) == (listed, 0)
+
+
+def test_what_parbenchs_sockets_carried_takes_no_event_of_gloo():
+    ring, native = collective("all_reduce", 4, 10, 20), collective("all_reduce", 5, None, None, number=1)
+    event = span("collective", 13, 15, "gloo:all_reduce", thread="pt_gloo_runloop")
+    found, left = gloo.timed([ring, native], [event])
+    assert (found[0], left) == (ring, 0)
+    assert (found[1].start_ns, found[1].end_ns) == (event.start_ns, event.end_ns)
+
+
+def test_execution_traces_beside_the_traces_of_a_run_are_no_traces(tmp_path):
+    run = tmp_path / "ddp-n2"
+    (run / "trace").mkdir(parents=True)
+    (run / "record.json").write_text("{}")
+    events = [event("parbench:step", 1000, 100)]
+    read(run / "trace", events, [])
+    (run / "trace" / "execution1.json").write_text('{"nodes": []}')
+    found = opened(run)
+    assert [one.name for one in found.files.values()] == ["rank1.json"]
+    assert not found.problems

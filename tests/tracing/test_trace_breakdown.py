@@ -268,3 +268,14 @@ def test_parts_always_sum_to_the_step(one):
     assert 0 <= found.unattributed_s <= found.parts["other"] + 1e-15
     share = overlap.fraction(one)
     assert share is None or 0 <= share <= 1
+
+
+def test_sleeping_on_purpose_is_other_and_somebody_knows_why():
+    """Step 0..100: forward 0-20, backward 20-50, then it sleeps, as asked for, though a message is in flight."""
+    one = trace(
+        spans=[span("step", 0, 100), span("forward", 0, 20), span("backward", 20, 50), span("slowed", 50, 100)],
+        collectives=[collective("all_reduce", 40, 40, 90)],
+    )
+    found = breakdown.of(one)
+    assert parts_us(found) == {"forward": 20, "backward": 20, "exposed_comm/all_reduce/world": 10, "other": 50}
+    assert found.unattributed_s == 0

@@ -30,7 +30,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         logical_bytes: what all ranks sent in them; None where it is not known of one.
         wire_bytes: the same by the backend's own algorithm.
         timed: of how many the time of every rank was seen.
-        transfer_s: median of the shortest time that it was in flight on any rank.
+        transfer_s: median of the shortest time that it was in flight on any rank; None where most had arrived before
+            anybody asked for them, which hides how long they took.
         waiting_s: mean, over collectives and ranks, of waiting for the last rank to come.
         algbw_bytes_per_s: buffer_bytes / transfer_s.
         busbw_bytes_per_s: algbw by the factor of the operation and the size of the group.
@@ -92,9 +93,9 @@ def _buffer(sides: Sequence[Side], ranks: int) -> float | None:
 def _row(sort: _Sort, entries: Sequence[tuple[Key, Sequence[Side]]], timed: Mapping[Key, Waiting]) -> Row:
     every = [side.one for _, sides in entries for side in sides]
     seen = [timed[key] for key, _ in entries if key in timed]
-    transfer = median(one.transfer_s for one in seen) if seen else None
+    transfer = (median(one.transfer_s for one in seen) if seen else 0.0) or None
     waits = [seconds for one in seen for seconds in one.waiting_s.values()]
-    algbw = sort.buffer_bytes / transfer if sort.buffer_bytes is not None and transfer else None
+    algbw = sort.buffer_bytes / transfer if sort.buffer_bytes is not None and transfer is not None else None
     factor = float(bus_factor(sort.op, sort.ranks)) if sort.ranks > 1 else None
     return Row(
         op=sort.op,

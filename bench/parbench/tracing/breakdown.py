@@ -28,7 +28,7 @@ from parbench.tracing.spans import Collective, RankTrace
 
 NAMES = ("forward", "backward", "wait", "bubble", "compression", "optimizer", "data", "other")
 # Their Python belongs to them even where something is in flight that they have not issued themselves.
-_OWN_WORK = frozenset({"optimizer", "compression", "data"})
+_OWN_WORK = frozenset({"optimizer", "compression", "data", "slowed"})
 _PIPELINES = frozenset({"pp", "pipeline"})
 _NS_PER_S = 1e9
 
@@ -120,6 +120,7 @@ def _of_step(one: InStep, in_flight: Sequence[_InFlight]) -> tuple[dict[str, flo
     now = _Now(
         computing=computing(one),
         phases=of_host,
+        marks={phase.mark: phase.start_ns for phase in reversed(of_host)},
         kernels=on_device(one, of_host),
         device=one.device,
         calls=union((span.start_ns, span.end_ns) for span in mine if is_call(span)),
@@ -140,7 +141,7 @@ def _of_step(one: InStep, in_flight: Sequence[_InFlight]) -> tuple[dict[str, flo
         active = [flight for flight in active if flight.end_ns > start]
         shares = now.parts(start, active)
         for name in shares:
-            total[name or "other"] += (end - start) / len(shares)
+            total["other" if name in (None, "slowed") else name] += (end - start) / len(shares)
             unattributed += (end - start) / len(shares) if name is None else 0
     return dict(total), unattributed
 
@@ -162,6 +163,7 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
 
     computing: list[Interval]
     phases: list[Phase]
+    marks: dict[int, int]  # mark of a phase -> when its first stretch begins
     kernels: list[Phase]
     device: bool
     calls: list[Interval]
@@ -192,7 +194,7 @@ class _Now(msgspec.Struct, frozen=True, kw_only=True):
         # A device computes or does not, whatever its host is about.
         if phase is None or phase.kind not in _OWN_WORK or blocked or self.device:
             return False
-        start = min((one.start_ns for one in self.phases if one.mark == phase.mark), default=phase.start_ns)
+        start = self.marks.get(phase.mark, phase.start_ns)
         return not any(one.issued_ns >= start for one in active)
 
     def _issued_before(self, time_ns: int) -> str | None:

@@ -68,7 +68,8 @@ def _files(path: Path) -> Sequence[Path]:
         return [path]
     folder = path if path.is_dir() else path.parent
     if (folder / RECORD).is_file():
-        inside = _traces_in(folder / TRACE) if (folder / TRACE).is_dir() else []
+        # PyTorch's execution traces, which may lie beside them, are none.
+        inside = [one for one in _traces_in(folder / TRACE) if one.name.startswith("rank")]
         if not inside:
             raise UsageError(f"the run in {str(folder)!r} has no traces; run it again without --no-trace")
         return inside
@@ -85,6 +86,8 @@ def _files(path: Path) -> Sequence[Path]:
 
 
 def _traces_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
     # By length first: rank2 before rank10.
     found = [one for one in folder.iterdir() if one.name.endswith(_ENDINGS) and not one.name.startswith(".")]
     return sorted((one for one in found if one.is_file()), key=lambda one: (len(one.name), one.name))

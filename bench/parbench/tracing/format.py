@@ -7,7 +7,6 @@ async and metadata events.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -26,25 +25,6 @@ def problems(events: Sequence[Event]) -> list[str]:
     """Return what breaks the format, in sentences; nothing where a viewer can show all of it."""
     found = [sentence for k, event in enumerate(events) for sentence in wrong(event, f"event {k}")]
     return [*found, *_flows(events)]
-
-
-def crossings(events: Iterable[Event]) -> list[str]:
-    """Return complete events that begin inside another one of their thread and end after it; viewers misplace those."""
-    tracks: dict[tuple[int | str, int | str], list[Event]] = defaultdict(list)
-    for event in events:
-        if event.ph == "X":
-            tracks[event.pid, event.tid].append(event)
-    found = []
-    for (pid, tid), mine in tracks.items():
-        open_: list[Event] = []
-        for event in sorted(mine, key=lambda one: (one.ts, -one.dur)):
-            while open_ and open_[-1].ts + open_[-1].dur <= event.ts + _ROUNDED_US:
-                open_.pop()
-            if open_ and event.ts + event.dur > open_[-1].ts + open_[-1].dur + _ROUNDED_US:
-                found.append(f"on {pid}/{tid} {event.name!r} begins inside {open_[-1].name!r} and ends after it")
-                continue
-            open_.append(event)
-    return found
 
 
 def wrong(event: Event, place: str = "event") -> Iterable[str]:

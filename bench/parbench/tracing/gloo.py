@@ -32,7 +32,8 @@ def timed(collectives: Sequence[Collective], events: Sequence[Span]) -> tuple[li
         events: `gloo:*`, in order of their start.
     """
     found = dict(_messages(collectives, events))
-    rest = [k for k, one in enumerate(collectives) if one.op not in _MESSAGES]
+    # Those of parbench's own sockets have their times already.
+    rest = [k for k, one in enumerate(collectives) if one.op not in _MESSAGES and one.end_ns is None]
     others = [event for event in events if op_of(event.name) not in _MESSAGES]
     found |= _best(collectives, rest, others)
     done = [_with(one, found[k]) if k in found else one for k, one in enumerate(collectives)]
@@ -69,7 +70,7 @@ def _messages(collectives: Sequence[Collective], events: Sequence[Span]) -> Iter
 def _best(collectives: Sequence[Collective], numbers: Sequence[int], events: Sequence[Span]) -> dict[int, Span]:
     groups = list(dict.fromkeys(collectives[k].group for k in numbers))
     threads = list(dict.fromkeys(event.thread for event in events))
-    if len(groups) < 2 or len(groups) ** len(threads) > _MOST_WAYS:
+    if len(groups) < 2 or not threads or len(groups) ** len(threads) > _MOST_WAYS:
         return _in_order(collectives, numbers, events)
     # Threads keep their group: the beginning, in which each of them is seen, decides for all.
     first = max(_DECIDING, *(1 + next(k for k, e in enumerate(events) if e.thread == one) for one in threads))

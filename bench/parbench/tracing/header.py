@@ -50,8 +50,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     logical_bytes: float | None = None
     wire_bytes: float | None = None
     issued_ns: int | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
     peer: int | None = None
 
 
@@ -80,7 +78,6 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _PgConfig(msgspec.Struct, frozen=True):
-    pg_name: object = None
     ranks: object = None
 
 

@@ -22,10 +22,6 @@ def inside(event: Span, listed: Sequence[Collective]) -> bool:
 
 def logged(own: Own, whose: Header) -> list[Collective]:
     """Return the collectives that parbench's log lists, on the clock of the header."""
-
-    def moved(time_ns: int | None) -> int | None:
-        return None if time_ns is None else time_ns + whose.base_ns
-
     found = []
     for row in own.collectives:
         group = own.axes.get(row.group or "", Group())
@@ -41,9 +37,7 @@ def logged(own: Own, whose: Header) -> list[Collective]:
                 dtype=row.dtype,
                 logical_bytes=row.logical_bytes,
                 wire_bytes=row.wire_bytes,
-                issued_ns=moved(row.issued_ns),
-                start_ns=moved(row.start_ns),
-                end_ns=moved(row.end_ns),
+                issued_ns=None if row.issued_ns is None else row.issued_ns + whose.base_ns,
             )
         )
     return found

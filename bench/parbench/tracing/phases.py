@@ -20,7 +20,7 @@ import msgspec
 from parbench.tracing.intervals import Interval, difference, holding, union
 from parbench.tracing.spans import Kind, RankTrace, Span
 
-PHASES: frozenset[Kind] = frozenset({"data", "forward", "backward", "optimizer", "compression"})
+PHASES: frozenset[Kind] = frozenset({"data", "forward", "backward", "optimizer", "compression", "slowed"})
 # Operators of these namespaces hold others, or are calls of the communication library: they compute nothing themselves.
 _NOT_COMPUTE = ("autograd::", "torch::", "c10d::", "_c10d_functional::", "record_param_comms")
 _CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")

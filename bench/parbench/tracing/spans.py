@@ -16,6 +16,7 @@ Kind = Literal[
     "optimizer",
     "compression",  # encoding and decoding what is exchanged
     "wait",  # the rank waits for a collective that it has issued
+    "slowed",  # the rank sleeps because somebody asked for a slow one
     "operator",
     "collective",  # as the backend carried it out, on a thread or stream of its own
     "other",
