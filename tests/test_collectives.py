@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from amounts import amount
 from parbench import RunSpec, Session, UsageError
 from parbench.api import PeerCollective, bounds
 from parbench.registry import Registry
@@ -249,7 +250,7 @@ def test_sums_of_half_precision(session):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("n", amount([2, 3, 4, 8], in_ci=[3, 8]))
 def test_sums_of_every_collective_size_and_world(session, n):
     assert wrong(session, ("native", "ring_socket", *VARIANTS), n, (2, n, 3 * n, 1009))[0] == ""
     assert wrong(session, NAMES, n, [1_000_003, 2_000_000])[0] == ""
