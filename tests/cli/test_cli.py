@@ -315,7 +315,7 @@ def test_bugs_are_not_swallowed(parbench: Parbench, engine: FakeEngine, capsys: 
 
 def test_list_says_what_there_is(parbench: Parbench) -> None:
     text = parbench("list", "strategies").out
-    assert "bucket_cap_mb=25.0" in text
+    assert "bucket_cap_mb=None" in text
     assert "https://arxiv.org/abs/2006.15704" in text
     assert "smoke" in parbench("list", "workloads").out
     names = [entry["name"] for entry in json.loads(parbench("list", "strategies", "--json").out)["strategies"]]

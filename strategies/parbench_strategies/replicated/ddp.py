@@ -46,7 +46,7 @@ class Ddp(Strategy):
     """All-reduces buckets of gradients while backward goes on, with torch's DistributedDataParallel.
 
     Args:
-        bucket_cap_mb: size of a bucket in MiB.
+        bucket_cap_mb: size of every bucket in MiB; None is torch's own choice, 25 and 1 for the first bucket.
         static_graph: promise torch that every step uses the same parameters, so that it need not look.
         gradient_as_bucket_view: keep gradients in the buckets instead of copying them there.
         sync_every: steps whose gradients are added up on each rank before they are averaged, over ranks and over these
@@ -64,13 +64,13 @@ class Ddp(Strategy):
 
     def __init__(
         self,
-        bucket_cap_mb: float = 25.0,
+        bucket_cap_mb: float | None = None,
         static_graph: bool = False,
         gradient_as_bucket_view: bool = False,
         sync_every: int = 1,
         process_groups: int = 1,
     ) -> None:
-        if not 0 < bucket_cap_mb < 1e6:
+        if bucket_cap_mb is not None and not 0 < bucket_cap_mb < 1e6:
             raise ValueError(f"bucket_cap_mb must be above 0 and below 1e6, got {bucket_cap_mb}")
         if not 1 <= sync_every <= _MOST_STEPS:
             raise ValueError(
