@@ -154,13 +154,17 @@ class _Store:
     def set(self, key, value):
         self.kept[key] = value.encode()
 
+    def add(self, key, amount):
+        self.kept[key] = self.kept.get(key, 0) + amount
+        return self.kept[key]
+
     def delete_key(self, key):
         self.kept.pop(key, None)
 
 
 class _Group:
     def __init__(self, rank, store):
-        self.rank, self.get_group_store = lambda: rank, lambda: store
+        self.rank, self.size, self.get_group_store = lambda: rank, lambda: 2, lambda: store
 
 
 class _Wire:
@@ -219,6 +223,21 @@ def test_a_rank_that_gives_up_does_not_wait_for_rank_0():
     threading.Timer(0.1, board.end).start()
     with pytest.raises(RuntimeError, match="was closed before"):
         Chosen(PRIORITIES, board, 0).next()
+
+
+def test_choices_are_gone_once_both_ranks_have_closed_the_board():
+    store = _Store()
+    boards = [Board(_Group(rank, store), "o") for rank in (0, 1)]
+    for step in range(4):
+        for board in boards:
+            order = Chosen([0], board, step)
+            order.ready(0)
+            assert order.next() == 0
+    boards[0].end()
+    assert store.kept  # the other may not have read them
+    boards[0].end()
+    boards[1].end()
+    assert store.kept == {}
 
 
 # ---- updates by layer

@@ -21,7 +21,7 @@ from parbench.collective import Collective, InFlight
 from parbench.collective_rounds import Message, PeerCollective, Round, bounds, carry_out
 from parbench.comm import Comm, Handle
 from parbench.commthread import CommThread, Mark, Ticket
-from parbench.compact import Compact, LowRank, Sparse
+from parbench.compact import Compact, LowRank, Rounded, Sparse
 from parbench.compressor import Carriage, Claims, Compressor, Finish, Reduced, uncompressed
 from parbench.context import RankContext
 from parbench.engine_ring import SocketRing
@@ -68,6 +68,7 @@ __all__ = [
     "Reduced",
     "Repeats",
     "Round",
+    "Rounded",
     "RoundsCompressor",
     "Series",
     "Shape",

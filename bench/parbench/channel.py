@@ -148,11 +148,9 @@ class Channel:
 
     def _start_adding_alike(self, tensors: Sequence[Tensor], *, mean: bool) -> Callable[[], list[Tensor]]:
         # A copy in any case: what was sent is this rank's contribution, which may be asked for later.
-        flat_N = torch.cat([tensor.reshape(-1) for tensor in tensors])
         # Half precision ends at 65504: a sum may pass that where the average does not.
-        first = mean and flat_N.dtype is torch.float16
-        if first:
-            flat_N.div_(self.world_size)
+        first = mean and tensors[0].dtype is torch.float16
+        flat_N = self._divided(tensors) if first else torch.cat([tensor.reshape(-1) for tensor in tensors])
         flight = self._stopwatch.start(lambda: self._collective.start(flat_N, self._comm))
 
         def finish() -> list[Tensor]:
@@ -163,6 +161,14 @@ class Channel:
             return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
         return finish
+
+    def _divided(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return tensors of one type in one piece, divided by the number of ranks: copied and divided in one pass."""
+        counts = [tensor.numel() for tensor in tensors]
+        flat_N = tensors[0].new_empty(sum(counts))
+        for part, tensor in zip(torch.split(flat_N, counts), tensors, strict=True):
+            torch.div(tensor.reshape(-1), self.world_size, out=part)
+        return flat_N
 
 
 def carriage(collective: Collective, rank: int, world_size: int, *, halves: bool = False) -> Carriage:

@@ -63,6 +63,31 @@ class Sparse(Compact):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rounded(Compact):
+    """All its elements, in a narrower type.
+
+    Attributes:
+        values: the elements, in the gradient's shape or flat.
+        shape: of the gradient.
+        dtype: of the gradient.
+    """
+
+    values: Tensor
+    shape: Sequence[int]
+    dtype: torch.dtype
+
+    def dense(self) -> Tensor:
+        return self.values.to(self.dtype).view(tuple(self.shape))
+
+    def take_from(self, grad_B: Tensor) -> None:
+        grad_B.sub_(self.values.view(grad_B.shape))
+
+    def write_to(self, grad_B: Tensor) -> None:
+        grad_B.copy_(self.values.view(grad_B.shape))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LowRank(Compact):
     """The product of two thin matrices.
 

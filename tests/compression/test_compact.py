@@ -5,14 +5,16 @@ import math
 import pytest
 import torch
 
-from parbench.compact import LowRank, Sparse, dense
+from parbench.compact import LowRank, Rounded, Sparse, dense
 
 SPARSE = Sparse(values=torch.tensor([1.0, 2.0, 4.0]), places=torch.tensor([0, 5, 0]), shape=(2, 3))
 LOW_RANK = LowRank(
     left=torch.tensor([[1.0], [2.0]]), right=torch.tensor([[1.0], [10.0], [100.0]]), shape=(2, 3), dtype=torch.float32
 )
+ROUNDED = Rounded(values=torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 0.5]).half(), shape=(2, 3), dtype=torch.float32)
 # By hand: 1 and 4 meet at place 0; rows are 1 and 2 times (1, 10, 100).
 CASES = [(SPARSE, [[5.0, 0.0, 0.0], [0.0, 0.0, 2.0]]), (LOW_RANK, [[1.0, 10.0, 100.0], [2.0, 20.0, 200.0]])]
+CASES.append((ROUNDED, [[1.0, 2.0, 3.0], [4.0, 5.0, 0.5]]))
 
 
 @pytest.mark.parametrize(("compact", "elements"), CASES)

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from parbench.api import Agrees, Claims, MeanCompressor, Paper, Shape
+from parbench.api import Agrees, Claims, MeanCompressor, Paper, Rounded, Shape
 
 
 @final
@@ -31,8 +31,8 @@ class Fp16(MeanCompressor):
     def encode(self, grad_B: Tensor, key: str) -> Tensor:
         return grad_B.to(torch.float16)
 
-    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Tensor:
-        return message_M.to(grad_B.dtype)
+    def decode(self, message_M: Tensor, grad_B: Tensor, key: str) -> Rounded:
+        return Rounded(values=message_M, shape=grad_B.shape, dtype=grad_B.dtype)
 
     def size(self, shape: Shape, element_bytes: int) -> tuple[int, int]:
         """Two bytes an element."""

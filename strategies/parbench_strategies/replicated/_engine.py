@@ -135,7 +135,7 @@ class Engine:
                 self._turns.land_all()
             else:
                 self._exchanger.finish()
-            self._pools.show(list(self._parameters))
+            self._pools.show(self._pools.scattered)
         if self.planned_anew():
             self.lay_out()
 

@@ -6,6 +6,7 @@ has what rank 0 chose. Choices go through the process group's store, which is no
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import threading
 import time
@@ -98,6 +99,7 @@ class Board:
 
     def __init__(self, group: dist.ProcessGroup, name: str) -> None:
         self.leads = group.rank() == 0
+        self._ranks = group.size()
         self._store = group.get_group_store()
         self._name = name
         self._said: list[int] = []
@@ -139,8 +141,16 @@ class Board:
             raise RuntimeError("the order of groups was closed before all of them were exchanged")
 
     def end(self) -> None:
-        """Let whoever waits give up; again does nothing."""
+        """Let whoever waits give up, and remove what was written once every rank has come here; again does nothing."""
+        if self._ended.is_set():
+            return
         self._ended.set()
+        # The store may be gone already, with the launcher that served it.
+        with contextlib.suppress(RuntimeError):
+            ended = f"{self._name}/ended"
+            if self._store.add(ended, 1) == self._ranks:
+                for key in (ended, *(self._key(step) for step in (self._step - 1, self._step) if step >= 0)):
+                    self._store.delete_key(key)
 
     def _await(self, step: int, place: int) -> None:
         key, pause_s = self._key(step), _FIRST_PAUSE_S

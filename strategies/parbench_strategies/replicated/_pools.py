@@ -15,6 +15,11 @@ from parbench_strategies.replicated._layout import Lane, Layout, Planned
 class Pools:
     """Layouts that are alike; gradients lie in the one in use.
 
+    Attributes:
+        sizes: of each group, of how many gradients it has elements.
+        lanes_of: name -> the groups that have elements of its gradient.
+        scattered: names of gradients that lie in several places, so that parameters must be given copies.
+
     Args:
         parameters: by name.
         slots: how many.
@@ -35,6 +40,7 @@ class Pools:
         for number, lane in enumerate(lanes):
             for name in lane.waits_for:
                 self.lanes_of[name].append(number)
+        self.scattered = [name for name in self._parameters if name not in self.layout.views]
 
     def use(self, step: int) -> None:
         """Use the pool of a step."""
