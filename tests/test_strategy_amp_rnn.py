@@ -211,6 +211,12 @@ def test_an_lstm_that_this_device_cannot_compute_is_a_sentence(session):
     [
         ("amp_rnn(weights=fp16)", "bf16", "leave one of both out"),
         ("amp_rnn(pipeline)", "fp32", "compute whole samples, and this strategy shares out layers"),
+        ("amp_rnn(dear)", "fp32", "steps later, by layer or on some ranks only"),
+        ("amp_rnn(p3)", "fp32", "steps later, by layer"),
+        ("amp_rnn(pipe_sgd(k=2))", "fp32", "steps later, by layer"),
+        ("amp_rnn(crossover)", "fp32", "steps later, by layer"),
+        ("amp_rnn(fedavg)", "fp32", "steps later, by layer"),
+        ("amp_rnn(local_sgd(heterogeneous=True))", "fp32", "steps later, by layer"),
     ],
 )
 def test_what_does_not_go_together_is_refused(session, strategy, precision, why):
@@ -221,6 +227,10 @@ def test_arguments_that_make_no_sense_are_refused():
     for text, why in [("amp_rnn(amp_rnn)", "another amp_rnn"), ("amp_rnn(clip=0)", "clip must be above 0")]:
         with pytest.raises(UsageError, match=why):
             Registry().resolve("strategy", text)
+
+
+def test_the_mesh_is_that_of_the_strategy_inside():
+    assert Registry().resolve("strategy", "amp_rnn(hsdp(replicas=2))").mesh(4) == {"replicate": 2, "shard": 2}
 
 
 def test_one_spelling_for_what_means_the_same():

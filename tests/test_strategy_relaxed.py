@@ -3,15 +3,18 @@
 import copy
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from contexts import context
 from parbench import RunSpec, Session, UsageError
 from parbench.api import Batch
 from parbench.registry import Registry
+from parbench_strategies.relaxed._averaging import momenta
 from parbench_strategies.relaxed._injection import Injection
 from parbench_strategies.relaxed._significance import Significance
 from parbench_strategies.relaxed.local_sgd import local_steps
@@ -192,6 +195,10 @@ def test_post_local_sgd_begins_to_relax_after_its_start(session):
 )
 def test_local_steps_are_in_proportion_to_speed_and_at_least_one(speeds, steps):
     assert [local_steps(8, speeds, rank) for rank in range(RANKS)] == steps
+
+
+def test_a_share_that_no_float_is_exactly_loses_no_step():
+    assert local_steps(100, (0.29, 1.0), 0) == 29
 
 
 def heterogeneous(optimizer, period, steps):
@@ -377,6 +384,33 @@ def test_each_job_of_crossover_trains_synchronously_on_every_second_batch(sessio
             right.append(loss.item())
         assert close(losses[first::2], right)
     assert [notes[0][f"{name}_job_steps"] for name in ("first", "second")] == [STEPS // 2 + 1] * 2
+
+
+def test_each_job_of_crossover_has_statistics_of_its_own():
+    """As running means of batch norm: the second job's batches must not be in the first one's."""
+    seen = [torch.full((4, 2), float(step)) for step in range(4)]
+    job = replace(
+        Played("sgd").job,
+        model=nn.Sequential(nn.BatchNorm1d(2, momentum=None), nn.Linear(2, 1)),
+        loss=lambda outputs, batch: outputs.sum(),
+        batch=lambda step: Batch(inputs=seen[step], targets=torch.zeros(4)),
+    )
+    trainer = REGISTRY.resolve("strategy", "crossover").wrap(job, context(1))
+    for step in range(4):
+        trainer.step(job.batch(step))
+    trainer.drain()
+    buffers = trainer.full_buffers()
+    assert int(buffers["0.num_batches_tracked"]) == 2
+    assert buffers["0.running_mean"].tolist() == [1.0, 1.0]  # of steps 0 and 2
+
+
+def test_momenta_are_those_of_whatever_the_optimizer_steps():
+    """Half weights are stepped as copies, which the model does not know."""
+    copy = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([copy], lr=0.1, momentum=0.9)
+    copy.grad = torch.full((3,), 2.0)
+    optimizer.step()
+    assert [one.tolist() for one in momenta(optimizer)] == [[2.0, 2.0, 2.0]]
 
 
 # ---- closed forms and refusals

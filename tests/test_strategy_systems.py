@@ -136,6 +136,13 @@ def test_pipe_sgd_says_how_late_it_is(session):
     assert (notes["staleness_steps"], notes["synchronous_steps"]) == (2, 2)
 
 
+def test_what_a_step_may_leave_out_is_averaged_after_all_that_travels_by_priority(session):
+    """Two threads that issue collectives side by side would meet others of the other ranks."""
+    variant = session.add(spec("replicated(fusion=slices(elements=30), order=priority)", "sleepy(awkward=True)", 4))
+    assert (found := variant.parity(steps=6)).passed, found
+    variant.close()
+
+
 # ---- the order on the wire
 
 

@@ -119,6 +119,8 @@ class Strategy(abc.ABC):
             order of additions) or "never" (asynchronous).
         consumes_model: whether wrapping changes the job's model for good, as sharding does.
         takes_sparse: whether it copes with sparse gradients.
+        steps_together: whether the optimizers of all ranks step within a step of training, in the same ones, each once:
+            what stands before an optimizer can then decide for all of them.
         shards: what its ranks share out instead of repeating: "parameters", "gradients", "optimizer state", "layers",
             "positions".
     """
@@ -130,6 +132,7 @@ class Strategy(abc.ABC):
     repeats: Repeats = "bitwise"
     consumes_model: bool = False
     takes_sparse: bool = False
+    steps_together: bool = True
     shards: Sequence[str] = ()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html.parser
+import os
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
@@ -183,6 +184,7 @@ def test_traces_are_linked_where_there_are_some(tmp_path: Path) -> None:
 
 def test_a_folder_is_never_taken_for_a_script() -> None:
     assert link(Path("javascript:alert(1)") / "a b#?", Path()) == "./javascript%3Aalert%281%29/a%20b%23%3F"
+    assert link(Path(os.fsdecode(b"caf\xe9")), Path()) == "./caf%E9"  # a name that is not UTF-8
 
 
 def test_figures_say_what_they_show(page: Parsed) -> None:

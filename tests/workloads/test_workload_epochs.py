@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parbench.errors import UsageError
+from parbench.registry import Registry
 from parbench.workloads._data import Epochs, generator, split
 
 
@@ -32,6 +33,17 @@ def test_epochs_and_seeds_differ_and_access_is_random() -> None:
     assert not torch.equal(order.indices(0), other.indices(0))
     for step in (5, 0, 4, 1, 3, 2):
         assert torch.equal(order.indices(step), again.indices(step))
+
+
+@pytest.mark.parametrize("name", ["digits", "digit-rows", "text", "lstm", "matrix-recovery"])
+def test_workloads_with_epochs_say_how_many_steps_one_has(name: str) -> None:
+    job = Registry().resolve("workload", name).build("smoke", 0, torch.device("cpu"), 15)
+    assert job.steps_per_epoch is not None
+    sizes = [job.batch(step).samples for step in range(2 * job.steps_per_epoch)]
+    one, other = sizes[: job.steps_per_epoch], sizes[job.steps_per_epoch :]
+    assert one == other
+    assert set(one[:-1]) == {15}
+    assert 1 <= one[-1] <= 15
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:

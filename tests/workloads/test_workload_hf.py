@@ -1,5 +1,6 @@
 """hf: models of Hugging Face transformers by configuration; most of it is skipped without the extra `hf`."""
 
+import hashlib
 import importlib.util
 import json
 
@@ -24,6 +25,12 @@ def test_without_transformers_it_is_a_sentence(monkeypatch):
     assert "pip install 'parbench[hf]'" in one.unsupported()
     with pytest.raises(MissingError, match="transformers"):
         one.build("smoke", 0, CPU, 2)
+
+
+def test_the_configuration_is_the_data_that_decides(tmp_path):
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert named(f"hf({str(tmp_path)!r})").data_hash() == hashlib.sha256(b"{}").hexdigest()
+    assert named("hf(gpt2)").data_hash() is None
 
 
 @pytest.fixture

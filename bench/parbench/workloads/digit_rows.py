@@ -73,6 +73,7 @@ class DigitRows(Workload):
             unit=self.unit,
             units_per_sample=1,
             blocks=[*(f"layers.{k}" for k in range(s["layers"])), "head"],
+            steps_per_epoch=-(-train.samples // global_batch_size),
             held_out=_loss.evaluator(held_out, _vision.CHUNK),
         )
 

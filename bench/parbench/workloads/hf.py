@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -53,6 +54,12 @@ class Hf(Workload):
         """Say that transformers is missing, where it is."""
         return None if importlib.util.find_spec("transformers") else _MISSING
 
+    def data_hash(self) -> str | None:
+        """Return the SHA-256 of the configuration's file, where it is one: it decides the model."""
+        path = Path(self._config)
+        file = path / "config.json" if path.is_dir() else path
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
     def default_batch_size(self, size: str) -> int:
         """Return 8."""
         settings_of("hf", self.sizes, size)
@@ -91,7 +98,7 @@ def configuration(named: str, *, download: bool) -> PretrainedConfig:
     if not Path(named).exists() and named in CONFIG_MAPPING:
         return AutoConfig.for_model(named)
     try:
-        return AutoConfig.from_pretrained(named, local_files_only=not download)
+        return AutoConfig.from_pretrained(named, local_files_only=not download, trust_remote_code=False)
     except (OSError, ValueError) as error:
         why = str(error).partition("\n")[0][:200]
         raise UsageError(

@@ -79,6 +79,7 @@ class Lstm(Workload):
             unit=self.unit,
             units_per_sample=s["context"],
             blocks=["embedding", *(f"layers.{k}" for k in range(s["layers"])), "head"],
+            steps_per_epoch=-(-train.samples // global_batch_size),
             held_out=_windows.evaluator(held_out),
         )
 

@@ -83,6 +83,7 @@ class MatrixRecovery(Workload):
             units_per_sample=1,
             blocks=[str(k) for k in range(factors)],
             shardings={"0.weight": "column", "1.weight": "row"},
+            steps_per_epoch=-(-rows.samples // global_batch_size),
             held_out=_evaluator(truth_DD),
         )
 

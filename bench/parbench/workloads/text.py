@@ -75,6 +75,7 @@ class Text(Workload):
             blocks=_gpt_model.block_names(shape),
             shardings=_gpt_model.SHARDINGS,
             whole=_gpt_model.whole(shape),
+            steps_per_epoch=-(-train.samples // global_batch_size),
             held_out=_windows.evaluator(held_out),
         )
 

@@ -87,12 +87,21 @@ class AmpRnn(Strategy):
         """That of the strategy inside."""
         return self.inner.period
 
+    def mesh(self, world_size: int) -> Mapping[str, int]:
+        """That of the strategy inside."""
+        return self.inner.mesh(world_size)
+
     def impossible(self, job: Job, world_size: int) -> str | None:
         """Ask the strategy inside; one whose ranks hold parts of layers does not go with this."""
         if cut := [what for what in self.inner.shards if what in _CUT]:
             return (
                 f"amp_rnn needs ranks that compute whole samples, and this strategy shares out {cut[0]}; use ddp, "
                 "replicated, fsdp or another of those families inside"
+            )
+        if not self.inner.steps_together:
+            return (
+                "amp_rnn decides before the optimizer's step, for all ranks, whether gradients are sound, and this "
+                "strategy steps later, by layer or on some ranks only; use ddp, replicated or fsdp inside"
             )
         return self.inner.impossible(job, world_size)
 
@@ -177,6 +186,9 @@ class _AmpTrainer(Trainer):
 
     def drain(self) -> None:
         self._inner.drain()
+
+    def left_out(self) -> int:
+        return self._inner.left_out()
 
     def full_parameters(self) -> Mapping[str, Tensor]:
         return self._inner.full_parameters()

@@ -64,11 +64,15 @@ def averaged(named: Iterable[tuple[str, Tensor]], comm: Comm) -> dict[str, Tenso
     return copies
 
 
-def momenta(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Return what an optimizer remembers of the gradients of `parameters`, in an order that all ranks share."""
+def momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return what an optimizer remembers of gradients, in an order that all ranks share.
+
+    Of the parameters that it was given, which need not be the model's: half weights have copies that are stepped.
+    """
     return [
         kept
-        for parameter in parameters
+        for group in optimizer.param_groups
+        for parameter in group["params"]
         for _, kept in sorted(_remembered(optimizer.state.get(parameter, {})).items())
         if kept.dtype.is_floating_point
     ]
@@ -80,7 +84,7 @@ def momenta_bytes(job: Job) -> int:
     probe.grad = torch.ones(64)
     optimizer = job.optimizer([probe])
     optimizer.step()
-    per_element = sum(t.element_size() for t in momenta(optimizer, [probe]))
+    per_element = sum(t.element_size() for t in momenta(optimizer))
     return per_element * sum(p.numel() for p in stepped(job))
 
 

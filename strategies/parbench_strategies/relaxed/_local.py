@@ -11,7 +11,7 @@ from typing import Literal, final
 
 from torch import Tensor
 
-from parbench.api import Batch, Job, ModelTrainer, RankContext, backward, stepped
+from parbench.api import Batch, Job, ModelTrainer, RankContext, backward
 from parbench_strategies.relaxed._averaging import average, averaged, drifting, forget, momenta, start_equal
 
 Momentum = Literal["average", "keep", "reset"]
@@ -75,7 +75,7 @@ class LocalTrainer(ModelTrainer):
         together = drifting(self.job.model)
         for optimizer in self.optimizers:
             if self._momentum == "average":
-                together += momenta(optimizer, stepped(self.job))
+                together += momenta(optimizer)
             elif self._momentum == "reset":
                 forget(optimizer)
         average(together, self.ctx.comm)

@@ -57,6 +57,7 @@ class Crossover(Strategy):
     )
     point = Point(synchrony="every step; two jobs in turns", order="one job, then the other")
     agrees: Agrees = "differently"  # each job sees half of the batches
+    steps_together = False  # a job's optimizer steps when its turn comes again
 
     @property
     def period(self) -> int:
@@ -101,7 +102,8 @@ class _OneOfTwo:
             name: nn.Parameter(p.detach() if shared else p.detach().clone(), requires_grad=p.requires_grad)
             for name, p in job.model.named_parameters()
         }
-        self.buffers = {name: b if shared else b.clone() for name, b in job.model.named_buffers()}
+        # Tensors of their own in any case: the model's are pointed at the other job's in turn.
+        self.buffers = {name: b.detach() if shared else b.clone() for name, b in job.model.named_buffers()}
         self.optimizer = job.optimizer(self.parameters.values())
         self.steps, self.waited_s = 0, 0.0
         self.loss: Tensor | None = None

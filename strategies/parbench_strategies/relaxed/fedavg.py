@@ -53,6 +53,7 @@ class Fedavg(Strategy):
     )
     point = Point(fusion="the model as one message", synchrony="every round of local epochs")
     agrees: Agrees = "differently"
+    steps_together = False  # several local steps in each
 
     def __init__(
         self,

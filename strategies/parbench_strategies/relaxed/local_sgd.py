@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import final
+from typing import Final, final
 
 from parbench.api import Agrees, Job, Memory, Paper, Point, RankContext, Strategy, Textbook, Trainer, replicated_memory
 from parbench_strategies.relaxed._closed import averaged_bytes, checked_period, once_a_period
 from parbench_strategies.relaxed._local import LocalTrainer, Momentum
+
+_SAME: Final = 1e-9  # 100 x 0.29 is 28.999999999999996
 
 
 @final
@@ -39,6 +41,7 @@ class LocalSgd(Strategy):
         self._period = checked_period(period)
         self.momentum: Momentum = momentum
         self.heterogeneous = heterogeneous
+        self.steps_together = not heterogeneous
 
     @property
     def period(self) -> int:
@@ -71,4 +74,4 @@ def local_steps(period: int, speeds: Sequence[float], rank: int) -> int:
         speeds: of all ranks, relative to each other.
         rank: which one.
     """
-    return max(1, math.floor(period * speeds[rank] / max(speeds))) if speeds else period
+    return max(1, math.floor(period * speeds[rank] / max(speeds) + _SAME)) if speeds else period

@@ -127,13 +127,13 @@ class Engine:
         """
         self.leave()
         with torch.no_grad(), self._stopwatch.exposed():
+            if self._turns is not None:
+                self._turns.land_all()  # first: two threads must not issue collectives side by side
             if self._optional:
                 self._issue(self._optional.average)
             if self._last is not None:
                 self._last.wait()
-            if self._turns is not None:
-                self._turns.land_all()
-            else:
+            if self._turns is None:
                 self._exchanger.finish()
             self._pools.show(self._pools.scattered)
         if self.planned_anew():

@@ -79,6 +79,7 @@ class EnginePoint(Strategy):
         self.overlap = overlap
         self.order, self.halves = order, halves
         self.use, self.delay, self.warmup = use, delay, warmup
+        self.steps_together = use == "at once"
         self.agrees = "differently" if delay else self.compressor.agrees
         if fusion.needs_profile or fusion.needs_link or fusion.probes:
             # Groups follow what is measured, and in another group a gradient is added up in another order.

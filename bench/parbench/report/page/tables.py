@@ -146,4 +146,4 @@ def _ends(
 def link(path: Path, beside: Path) -> str:
     """Return a link to a file, relative to a folder; whatever a name holds is quoted, so that it is a path only."""
     relative = os.path.relpath(path.absolute(), beside.absolute())
-    return "./" + quote(Path(relative).as_posix(), safe="/")
+    return "./" + quote(os.fsencode(Path(relative).as_posix()), safe="/")
