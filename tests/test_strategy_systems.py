@@ -14,7 +14,7 @@ from parbench.api import CommThread, Job
 from parbench.conformance import check_strategy
 from parbench.registry import Registry
 from parbench_strategies.replicated._layer_updates import LayerUpdates
-from parbench_strategies.replicated._order import Board, Chosen
+from parbench_strategies.replicated._order import AsReady, Board, Chosen
 from parbench_strategies.replicated._turns import Turns
 
 HERE = Path(__file__).parent
@@ -206,6 +206,35 @@ def test_once_the_queue_backs_up_the_first_layers_overtake_the_others():
     thread.close()
     assert wire.order == list(turns.sequence) == [0, 6, 4, 5, 2, 3, 1]
     assert wire.steps == 1
+
+
+def test_what_is_computed_after_a_group_has_landed_comes_after_its_exchange_on_an_accelerator(monkeypatch):
+    """There a turn is over for the host once it is issued: the stream that computes must wait for where it was."""
+
+    class Issuing:
+        """A communication thread whose jobs only issue."""
+
+        def __init__(self):
+            self.issued = 0
+
+        def submit(self, job):
+            job()
+            self.issued += 1
+
+        def mark(self):
+            return self.issued
+
+    followed = []
+    stream = type("Stream", (), {"wait_event": lambda self, mark: followed.append(mark)})()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    begin = threading.Event()
+    begin.set()
+    turns = Turns([0, 1, 2], AsReady(), _Wire(begin), Issuing(), halves=False)
+    for number in range(3):
+        turns.ready(number)
+    turns.land(2)
+    turns.land(0)
+    assert followed == [2, 0]
 
 
 def test_other_ranks_wait_for_what_rank_0_chose():

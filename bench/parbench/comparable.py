@@ -68,14 +68,17 @@ def differs(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> list[Differs]
 
 def group_of(cell: Cell) -> tuple[object, ...]:
     """Return what cells must share to be compared: everything but the strategy and its ranks, and one machine."""
-    spec = cell.spec
+    return (*setting_of(cell.spec), cell.spec.global_batch_size, cell.fingerprint, cell.software)
+
+
+def setting_of(spec: RunSpec) -> tuple[object, ...]:
+    """Return what is computed and where, but for the strategy, its ranks and the batch, which scaling changes."""
     return (
         spec.workload,
         spec.size,
         spec.precision,
         spec.recompute,
         spec.compile,
-        spec.global_batch_size,
         spec.accumulate,
         spec.data_workers,
         spec.data_delay_s,
@@ -86,8 +89,6 @@ def group_of(cell: Cell) -> tuple[object, ...]:
         spec.network,
         spec.rank_speed,
         spec.straggler,
-        cell.fingerprint,
-        cell.software,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from parbench.comparable import setting_of
 from parbench.comparison import Scaled
 from parbench.metrics import Cell
 
@@ -53,8 +54,7 @@ def _key(cell: Cell, kind: str) -> tuple[object, ...] | None:
     if kind == "weak" and spec.global_batch_size % spec.world_size:
         return None
     batch = spec.global_batch_size if kind == "strong" else spec.global_batch_size // spec.world_size
-    same = (spec.workload, spec.size, cell.strategy, spec.precision, spec.device, spec.backend, spec.network, spec.seed)
-    return (*same, cell.fingerprint, cell.software, batch)
+    return (*setting_of(spec), cell.strategy, cell.fingerprint, cell.software, batch)
 
 
 def _group(group: Sequence[tuple[str, Cell]], kind: str) -> list[Scaled]:

@@ -5,7 +5,7 @@ Strategies that change the mathematics may take cheaper steps and more of them; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import msgspec
 
 from parbench.errors import UsageError
 from parbench.record import RunRecord, Schema
+from parbench.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 SCHEMA = Schema(name="parbench.toloss", major=1, minor=0)
 # A loss counts as reached by the mean of so many steps, not by one lucky batch.
 _SMOOTHED_STEPS = 5
+# Runs that differ in one of these do not train the same thing in the same place; seeds are launches of one.
+_TOLD = ("global_batch_size", "precision", "recompute", "compile", "accumulate", "network", "rank_speed", "straggler")
 
 
 class ToLoss(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy on its way to a loss.
 
     Attributes:
-        workload: with its size.
+        workload: with its size, and settings in which runs differ.
         strategy: as the user wrote it.
         ranks: world size.
         launches: behind the numbers, which are medians over them.
@@ -80,10 +83,10 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
     curves = {run: curve for run, curve in curves.items() if len(curve)}
     if not curves:
         raise UsageError(f"no run under {str(path)!r} has losses of its steps; give results of complete runs")
+    named = namer([by_id[run].spec for run in curves])
     groups: dict[str, list[str]] = {}
     for run in curves:
-        spec = by_id[run].spec
-        groups.setdefault(f"{spec.workload}/{spec.size}", []).append(run)
+        groups.setdefault(named(by_id[run].spec), []).append(run)
     rows = []
     for workload, runs in groups.items():
         ends = [float(curves[run]["loss"].iloc[-1]) for run in runs if curves[run]["loss"].notna().iloc[-1]]
@@ -93,6 +96,17 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
             cells.setdefault((by_id[run].spec.strategy, by_id[run].spec.world_size), []).append(run)
         rows += [_row(workload, [(by_id[r], curves[r]) for r in members], goal) for members in cells.values()]
     return LossTable(path=str(path), rows=tuple(rows))
+
+
+def namer(specs: Sequence[RunSpec]) -> Callable[[RunSpec], str]:
+    """Return what names a run's workload, with the settings in which `specs` differ."""
+    told = [name for name in _TOLD if len({getattr(spec, name) for spec in specs}) > 1]
+
+    def named(spec: RunSpec) -> str:
+        said = (f"{name}={getattr(spec, name)}" for name in told)
+        return ", ".join([f"{spec.workload}/{spec.size}", *said])
+
+    return named
 
 
 def curve_of(steps: pandas.DataFrame) -> pandas.DataFrame:

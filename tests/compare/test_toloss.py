@@ -14,7 +14,7 @@ def trained(tmp_path):
     """Store runs whose two ranks took given seconds for steps with given losses."""
 
     def store(*runs):
-        for k, (strategy, losses, seconds, metrics) in enumerate(runs):
+        for k, (strategy, losses, seconds, metrics, *network) in enumerate(runs):
             count = len(losses)
             ranks, steps = [0] * count + [1] * count, [*range(count)] * 2
             columns = {
@@ -26,7 +26,7 @@ def trained(tmp_path):
                 "samples": [8] * 2 * count,
                 "loss": [losses[s] + (0.1 if r else -0.1) for s, r in zip(steps, ranks, strict=True)],
             }
-            record = a_record(strategy=strategy, repeat=k, metrics=metrics)
+            record = a_record(strategy=strategy, repeat=k, metrics=metrics, network=network[0] if network else None)
             Store(tmp_path / "results").write(record, steps=columns, files={})
         return tmp_path / "results"
 
@@ -58,6 +58,14 @@ def test_without_a_target_all_reach_the_loss_of_the_worst(command, trained):
     _, document, _ = command("compare", path, "--by-loss", "--json")
     assert [row["target"] for row in document["rows"]] == pytest.approx([1.0, 1.0])
     assert all(row["steps"] for row in document["rows"])
+
+
+def test_runs_over_other_links_are_no_launches_of_one(command, trained):
+    losses = [1.0 - 0.05 * k for k in range(12)]
+    path = trained(("ddp", losses, 0.1, {}), ("ddp", losses, 20.0, {}, "100mbit"))
+    _, document, _ = command("compare", path, "--by-loss", "--json")
+    found = {row["workload"]: round(row["seconds"] / row["steps"], 6) for row in document["rows"]}
+    assert found == {"digits/small, network=None": 0.1, "digits/small, network=100mbit": 20.0}
 
 
 def test_what_is_not_reached_is_said(command, trained):

@@ -34,6 +34,14 @@ def test_labels_have_ranks_where_there_are_several_numbers_of_them() -> None:
     assert list(data.rounds_frame(source.cells, source.records)["label"]) == ["ddp, 2 ranks", "ddp, 4 ranks"]
 
 
+def test_long_strategies_that_are_cut_alike_are_told_apart() -> None:
+    texts = [f"replicated(fusion=buckets(mb=25), compressor=topk(ratio=0.{k}), collective=ring_socket)" for k in (1, 2)]
+    source = of(*(a_record([5 + k], strategy=text, number=k) for k, text in enumerate(texts)))
+    labels = list(data.rounds_frame(source.cells, source.records)["label"])
+    assert len(set(labels)) == 2
+    assert labels[1] == f"{labels[0]} (2)"
+
+
 def test_what_failed_is_in_no_frame_and_frames_without_rows_have_their_columns() -> None:
     source = of(a_record(status="failed", reason="x"))
     for make in (
@@ -49,14 +57,11 @@ def test_what_failed_is_in_no_frame_and_frames_without_rows_have_their_columns()
         assert {"group", "strategy"} <= set(frame.columns)
 
 
-def test_breakdown_is_the_median_over_launches() -> None:
+def test_breakdown_is_that_of_the_launch_in_the_middle_so_that_parts_sum_to_a_step() -> None:
     parts = [{"forward": 0.1, "exposed_comm/all_reduce/dp": 0.3}, {"forward": 0.3}, {"forward": 0.2}]
     records = [a_record([5], breakdown=one, number=k) for k, one in enumerate(parts)]
     frame = data.breakdown_frame(of(*records).cells, records)
-    assert dict(zip(frame["part"], frame["seconds"], strict=True)) == {
-        "forward": 0.2,
-        "exposed_comm/all_reduce/dp": 0.0,
-    }
+    assert dict(zip(frame["part"], frame["seconds"], strict=True)) == {"forward": 0.3}  # of 0.4, 0.3 and 0.2 in all
     assert set(frame["n"]) == {3}
 
 
@@ -94,6 +99,11 @@ def test_scaling_is_relative_to_the_fewest_ranks() -> None:
     assert list(frame["speed_up"]) == pytest.approx([1, 2])
     assert list(frame["base_ranks"]) == [2, 2]
     assert list(frame["kind"]) == ["strong", "strong"]
+
+
+def test_what_is_compiled_is_not_the_base_of_what_is_not() -> None:
+    records = [a_record([10], ranks=2, number=1), a_record([2], ranks=4, compile=True, number=2)]
+    assert len(data.scaling_frame(of(*records).cells)) == 0
 
 
 def test_scaling_over_different_links_is_drawn_apart() -> None:
@@ -165,6 +175,15 @@ def test_other_files_are_no_bandwidths(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(UnreadableError, match="not a file of parbench network bench"):
         data.bandwidth_frame(tmp_path / "file")
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.75, 0.97])
+def test_a_file_that_was_cut_short_is_no_bandwidths(tmp_path: Path, kept: float) -> None:
+    written = csv_of([MEASURED], {"backend": "gloo", "network": "none"})
+    head, _, row = written.rstrip().partition(b"\n")
+    (tmp_path / "bench").write_bytes(head + b"\n" + row[: int(kept * row.rindex(b"0.001"))])
+    with pytest.raises(UnreadableError, match="not a file of parbench network bench"):
+        data.bandwidth_frame(tmp_path / "bench")
 
 
 def test_bandwidths_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from parbench.changepoints import Changes
     from parbench.history import History
 
-# A page with more figures of one kind is no longer looked at; the table has all numbers.
-MOST_GROUPS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -146,13 +143,14 @@ def entry(name: str) -> Entry:
     return found
 
 
-def drawn(one: Entry, source: Source, look: Look) -> Iterator[Drawn]:
+def drawn(one: Entry, source: Source, look: Look, most: int | None = None) -> Iterator[Drawn]:
     """Yield the figures of one kind, one per group of cells that are compared; none where the records lack it.
 
     Args:
         one: which kind.
         source: the records.
         look: width, style and the marks of the report's strategies.
+        most: groups that are drawn; the last one says how many are not. None draws all.
     """
     frame = one.frame(source)
     if not len(frame):
@@ -160,6 +158,10 @@ def drawn(one: Entry, source: Source, look: Look) -> Iterator[Drawn]:
     if "group" not in frame:
         yield Drawn(one.name, "", one.shows, one.draw(frame, look), look)
         return
-    for group in list(dict.fromkeys(frame["group"]))[:MOST_GROUPS]:
+    groups = list(dict.fromkeys(frame["group"]))
+    shown = groups[:most]
+    for group in shown:
         part = frame[frame["group"] == group]
-        yield Drawn(one.name, str(group), one.shows, one.draw(part, look), look)
+        left = len(groups) - len(shown) if group == shown[-1] else 0
+        named = f"{group} ({left} more not drawn here; --figure {one.name} draws all)" if left else str(group)
+        yield Drawn(one.name, named, one.shows, one.draw(part, look), look)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from statistics import median
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -98,7 +99,7 @@ def baseline_table(history: History) -> RenderableType:
     for cell in history.cells.values():
         passed = f"{cell.passed}/{cell.passed + cell.failed}"
         for k, (name, series) in enumerate((n, s) for n, s in cell.series.items() if s.values):
-            middle = sorted(series.values)[len(series.values) // 2]
+            middle = median(series.values)
             floor = noise_floor(series.values)
             constant = len(series.values) > 1 and len(set(series.values)) == 1
             told = "does not vary" if constant else f"needs {FEWEST_RUNS} runs"

@@ -101,7 +101,7 @@ def machine_of(record: RunRecord) -> str:
     facts = record.environment.facts
     cores = facts.get("cores")
     parts = [visible(facts.get("gpu") or facts.get("cpu") or "unknown machine", 60)]
-    parts += [f"{cores} cores"] if cores else []
+    parts += [f"{visible(cores, 10)} cores"] if cores else []
     parts += [f"torch {visible(facts['torch'], 30)}"] if facts.get("torch") else []
     return ", ".join(parts)
 

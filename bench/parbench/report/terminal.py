@@ -185,7 +185,7 @@ def _sharing(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[Te
     if most < 2 or not on_cpu:
         return
     cores = on_cpu[0].environment.facts.get("cores")
-    shared = f"its {cores} cores" if cores else "its cores"
+    shared = f"its {visible(cores, 10)} cores" if cores else "its cores"
     yield Text(f"up to {most} ranks on one machine share {shared}: this compares strategies here, not how they scale")
 
 

@@ -69,13 +69,13 @@ def write_figures(
         StoreError: it cannot be written.
     """
     from parbench.report.catalogue import drawn, entry
+    from parbench.report.data.measured import short_names
     from parbench.report.figures.canvas import Look
     from parbench.report.figures.colours import palette
     from parbench.report.figures.saving import saved
-    from parbench.report.words import visible
 
     _check_style(style)
-    marks = palette(visible(cell.strategy, 60) for cell in source.cells)
+    marks = palette(short_names(cell.strategy for cell in source.cells).values())
     look = Look(width=width, style=style or {}, marks=marks)
     found = list(drawn(entry(name), source, look))
     if not found:

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import final
 
-from parbench.api import CommThread, Ticket
+import torch
+
+from parbench.api import CommThread, Mark, Ticket
 from parbench_strategies.replicated._exchanger import Exchanger
 from parbench_strategies.replicated._layout import Lane
 from parbench_strategies.replicated._order import Order
@@ -40,7 +42,7 @@ class Turns:
         self._thread = thread
         self._halves = halves
         self._tickets: deque[Ticket] = deque()
-        self._landed: set[int] = set()
+        self._landed: dict[int, Mark] = {}  # groups that are averaged once the communication stream is there
         self._sequence: list[int] = []
 
     @property
@@ -68,6 +70,9 @@ class Turns:
         """
         while number not in self._landed:
             self._tickets.popleft().wait()
+        # On an accelerator the exchange may only be issued: what is computed from now on comes after it.
+        if (mark := self._landed[number]) is not None:
+            torch.cuda.current_stream().wait_event(mark)
 
     def land_all(self) -> None:
         """Wait for all groups."""
@@ -90,6 +95,6 @@ class Turns:
         self._end(number)
 
     def _end(self, number: int) -> None:
-        self._landed.add(number)
+        self._landed[number] = self._thread.mark()
         if len(self._landed) == len(self._lanes):
             self._exchanger.end_step()

@@ -58,13 +58,15 @@ def _of_csv(text: str) -> Iterator[Row]:
     if not set(reader.fieldnames or ()) >= _NEEDED:
         raise ValueError("other columns")
     for row in reader:
-        yield _row({**row, "correct": row["correct"] == "true"}, [float(one) for one in row["samples_s"].split()])
+        yield _row({**row, "correct": row["correct"] == "true"}, [float(one) for one in str(row["samples_s"]).split()])
 
 
 def _row(row: _Fields, samples: Sequence[float]) -> Row:
     value, middle = float(str(row["busbw_bytes_per_s"])), float(str(row["median_s"]))
     if not (math.isfinite(value) and math.isfinite(middle) and value > 0 and middle > 0):
         raise ValueError("a time or bandwidth that cannot be")
+    if not samples or not all(math.isfinite(one) and one > 0 for one in samples):
+        raise ValueError("samples that cannot be")
     ranks = int(str(row["ranks"]))
     return {
         "label": f"{visible(row['op'], 20)}, {visible(row['algorithm'], 20)}, {ranks} ranks",

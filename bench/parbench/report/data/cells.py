@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
 from parbench.gates import usable
@@ -54,15 +53,14 @@ def trade_off_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pand
 
 
 def breakdown_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.DataFrame:
-    """Return a row per cell and part of its traced step: the median over launches."""
+    """Return a row per cell and part of its traced step."""
     rows: list[Row] = []
     for one in measured(cells, records):
         known = [record.breakdown for record in one.launches if record.breakdown]
-        parts = dict.fromkeys(name for each in known for name in each)
-        rows += [
-            {**one.facts, "part": part, "seconds": median(each.get(part, 0.0) for each in known), "n": len(known)}
-            for part in parts
-        ]
+        if known:
+            # Of the launch in the middle, whose parts are those of one step: medians of parts would not sum to it.
+            middle = sorted(known, key=lambda parts: sum(parts.values()))[(len(known) - 1) // 2]
+            rows += [{**one.facts, "part": part, "seconds": s, "n": len(known)} for part, s in middle.items()]
     return frame_of(rows, ("group", "label", "strategy", "part", "seconds", "n"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,19 @@ Row = dict[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """One cell, the name of the group it is compared in, and its complete launches."""
+    """One cell and its complete launches.
+
+    Attributes:
+        cell: with its metrics.
+        group: the name of those it is compared with.
+        called: its strategy, as figures call it.
+        label: the same with its ranks, where several numbers of them are drawn.
+        launches: the records.
+    """
 
     cell: Cell
     group: str
+    called: str
     label: str
     launches: tuple[RunRecord, ...]
 
@@ -41,7 +50,7 @@ class MeasuredCell:
         return {
             "group": self.group,
             "label": self.label,
-            "strategy": visible(self.cell.strategy, 60),
+            "strategy": self.called,
             "ranks": self.cell.spec.world_size,
             "machine": machine_of(last),
             "commit": None if commit is None else str(commit)[:10],
@@ -54,18 +63,26 @@ def measured(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[Me
     by_id = {record.id: record for record in records}
     name = namer(cells)
     several_ranks = len({cell.spec.world_size for cell in cells if cell.spec.world_size > 1}) > 1
+    short = short_names(cell.strategy for cell in cells)
     for group in grouped(cells):
         for cell in group:
             launches = [by_id[one] for one in cell.run_ids if one in by_id and by_id[one].status == "complete"]
             if launches:
-                yield MeasuredCell(cell, name(cell), label_of(cell, several_ranks), tuple(launches))
+                called = short[cell.strategy]
+                ranks = cell.spec.world_size
+                label = f"{called}, {ranks} rank{'' if ranks == 1 else 's'}" if several_ranks else called
+                yield MeasuredCell(cell, name(cell), called, label, tuple(launches))
 
 
-def label_of(cell: Cell, several_ranks: bool) -> str:
-    """Return what a figure calls a cell: its strategy, and its ranks where there are several numbers of them."""
-    ranks = cell.spec.world_size
-    strategy = visible(cell.strategy, 40)
-    return f"{strategy}, {ranks} rank{'' if ranks == 1 else 's'}" if several_ranks else strategy
+def short_names(strategies: Iterable[str]) -> dict[str, str]:
+    """Return what figures call strategies: their texts, cut where long, and numbered where they are cut alike."""
+    found: dict[str, str] = {}
+    taken: dict[str, int] = {}
+    for text in dict.fromkeys(strategies):
+        short = visible(text, 40)
+        taken[short] = taken.get(short, 0) + 1
+        found[text] = short if taken[short] == 1 else f"{short} ({taken[short]})"
+    return found
 
 
 def frame_of(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> pandas.DataFrame:

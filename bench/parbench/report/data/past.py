@@ -45,7 +45,7 @@ def history_frame(found: History, changes: Changes | None, *, metric: str = "ste
             rows.append(
                 {
                     "series": f"{visible(cell.name, 60)}: {metric}",
-                    "strategy": visible(cell.spec.strategy, 60) if cell.spec else visible(cell.name, 60),
+                    "strategy": visible(cell.spec.strategy, 40) if cell.spec else visible(cell.name, 60),
                     "run": number[run],
                     "value": value,
                     "unit": series.unit,

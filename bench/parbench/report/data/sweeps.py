@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from parbench.comparable import setting_of
 from parbench.errors import UsageError
 from parbench.metrics import Cell
 from parbench.network.spelling import Network, parse_network
 from parbench.record import RunRecord
-from parbench.report.data.measured import Row, frame_of, label_of, measured
+from parbench.report.data.measured import Row, frame_of, measured, short_names
 from parbench.report.rows import namer
-from parbench.report.words import visible
 from parbench.scaling import scaling
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 def scaling_frame(cells: Sequence[Cell]) -> pandas.DataFrame:
     """Return a row per workload, links, strategy, kind of scaling and number of ranks, from the fewest ranks."""
-    settings: dict[tuple[str, ...], list[Cell]] = {}
+    settings: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        spec = cell.spec
-        key = (spec.network or "", spec.precision, spec.device, spec.backend, str(spec.seed))
-        settings.setdefault(key, []).append(cell)
+        settings.setdefault(setting_of(cell.spec), []).append(cell)
+    short = short_names(cell.strategy for cell in cells)
     # What tells the settings apart, but not the batch, which differs along weak scaling.
     name = namer([_without_batch(cell) for cell in cells])
     rows: list[Row] = []
@@ -39,7 +38,7 @@ def scaling_frame(cells: Sequence[Cell]) -> pandas.DataFrame:
         rows += [
             {
                 "group": f"{one.workload}, {one.kind}",
-                "strategy": visible(one.strategy, 60),
+                "strategy": short[one.strategy],
                 "kind": one.kind,
                 "ranks": one.ranks,
                 "speed_up": one.speed_up,
@@ -78,7 +77,7 @@ def links_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pandas.D
             {
                 **one.facts,
                 "group": group,
-                "strategy": label_of(one.cell, False),
+                "strategy": one.called,
                 "bits_per_s": min(links.up_bits_per_s, links.down_bits_per_s),
                 "value": time.value,
                 "ci_low": time.ci_low,

@@ -73,7 +73,10 @@ def breakdown(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
         axes.set_xlabel(f"traced step ({unit})")
         legend(axes, columns=columns)
         cut = f"; the {len(shown)} shortest of {len(table)}" if len(table) > len(shown) else ""
-        made.caption(f"Medians of traced steps, parts sum to the whole; op/axis: exposed communication{cut}", frame)
+        made.caption(
+            f"Traced steps of the launch in the middle, parts sum to the whole; op/axis: exposed communication{cut}",
+            frame,
+        )
     return made.figure
 
 

@@ -54,6 +54,9 @@ def scaling(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
 
 
 def _ideal(axes: Axes, frame: pandas.DataFrame, column: str) -> None:
-    base, most = float(frame["base_ranks"].min()), float(frame["ranks"].max())
-    ideal = [1.0, most / base] if column == "speed_up" else [100.0, 100.0]
-    axes.plot([base, most], ideal, color="#767676", linestyle=(0, (4, 3)), linewidth=0.8, label="ideal", gid="ideal")
+    most = float(frame["ranks"].max())
+    bases = sorted({float(n) for n in frame["base_ranks"]})
+    for base in bases if column == "speed_up" else bases[:1]:
+        ideal = [1.0, most / base] if column == "speed_up" else [100.0, 100.0]
+        label = "ideal" if base == bases[0] else "_nolegend_"  # the others are as the first, from other ranks
+        axes.plot([base, most], ideal, color="#767676", linestyle=(0, (4, 3)), linewidth=0.8, label=label, gid="ideal")

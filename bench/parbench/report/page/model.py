@@ -11,6 +11,7 @@ from pathlib import Path
 from parbench import __version__
 from parbench.record import RunRecord, Warned
 from parbench.report.catalogue import ENTRIES, drawn
+from parbench.report.data.measured import short_names
 from parbench.report.figures.canvas import Look, facts_of
 from parbench.report.figures.colours import palette
 from parbench.report.figures.saving import for_a_page
@@ -19,6 +20,9 @@ from parbench.report.rows import machine_of
 from parbench.report.sentences import heading, verdict
 from parbench.report.sources import Source
 from parbench.report.words import several, visible
+
+# A page with more figures of one kind is no longer looked at; `--figure` makes them all.
+_MOST_GROUPS = 4
 
 __all__ = ["Page", "Picture", "facts_of", "page_of"]
 
@@ -82,7 +86,7 @@ def page_of(source: Source, beside: Path, *, style: str | None = None, watched: 
     from parbench.report.lines import below
 
     comparison = source.comparison
-    look = Look(style=style or {}, marks=palette(visible(cell.strategy, 60) for cell in source.cells))
+    look = Look(style=style or {}, marks=palette(short_names(cell.strategy for cell in source.cells).values()))
     return Page(
         title=heading(source),
         machines=several(list(dict.fromkeys(machine_of(one) for one in source.records))[:4]),
@@ -102,7 +106,7 @@ def page_of(source: Source, beside: Path, *, style: str | None = None, watched: 
 
 def _pictures(source: Source, look: Look) -> Iterator[Picture]:
     for entry in ENTRIES:
-        for one in drawn(entry, source, look):
+        for one in drawn(entry, source, look, most=_MOST_GROUPS):
             caption = " ".join(one.figure.get_supxlabel().split())
             title = f"{one.shows[0].upper()}{one.shows[1:]}{f', {one.group}' if one.group else ''}"
             data = base64.b64encode(for_a_page(one.figure, look)).decode()
