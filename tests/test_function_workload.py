@@ -88,6 +88,12 @@ def test_what_is_not_there_is_said(folder, text, error, why):
         registry.resolve("workload", text.replace(":", "."))
 
 
+def test_a_function_may_count_tokens(folder):
+    with (folder / "mymodels" / "small.py").open("a") as file:
+        file.write("tiny.unit = 'tokens'\n")
+    assert workload_class("mymodels.small", "tiny").unit == "tokens"
+
+
 def test_what_is_no_job_is_said(folder):
     import torch
 
@@ -108,6 +114,7 @@ def test_a_name_that_is_no_function_is_refused(start):
         ("sizes", {"smoke": 1}, r"has sizes = \{'smoke': 1\}; it is a list of names"),
         ("sizes", (), r"has sizes = \(\); it is a list of names"),
         ("default_batch_size", "12", "has default_batch_size = '12'; it is a whole number"),
+        ("unit", "words", "has unit = 'words'; it is 'samples' or 'tokens'"),
         ("default_batch_size", 0, "has default_batch_size = 0; it is a whole number, at least 1"),
     ],
 )

@@ -25,8 +25,8 @@ def workload_class(module: str, name: str) -> type[Workload]:
 
     Args:
         module: imported now; the folder in which the command was given is looked into last.
-        name: of a function (size, seed, device, global_batch_size) -> Job. Its attributes `sizes` (names) and
-            `default_batch_size` replace "smoke" and "small", and 32.
+        name: of a function (size, seed, device, global_batch_size) -> Job. Its attributes `sizes` (names),
+            `default_batch_size` and `unit` replace "smoke" and "small", 32, and "samples".
 
     Raises:
         MissingError: there is no such module.
@@ -37,11 +37,14 @@ def workload_class(module: str, name: str) -> type[Workload]:
         raise UsageError(f"{module} has no function {name!r}; give --workload package.module:function")
     listed: object = getattr(function, "sizes", _SIZES)
     batch: object = getattr(function, "default_batch_size", _BATCH)
+    unit: object = getattr(function, "unit", "samples")
     if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed) or not listed:
         raise UsageError(f"{module}:{name} has sizes = {listed!r}; it is a list of names, such as ('smoke', 'small')")
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"{module}:{name} has default_batch_size = {batch!r}; it is a whole number, at least 1")
-    return _made(module, name, function, tuple(map(str, listed)), batch)
+    if unit not in ("samples", "tokens"):
+        raise UsageError(f"{module}:{name} has unit = {unit!r}; it is 'samples' or 'tokens', as its jobs say")
+    return _made(module, name, function, tuple(map(str, listed)), batch, str(unit))
 
 
 def _imported(module: str, name: str) -> ModuleType:
@@ -57,11 +60,11 @@ def _imported(module: str, name: str) -> ModuleType:
         raise UsageError(f"--workload {module}:{name}: importing {module} raised {what}; mend it") from error
 
 
-def _made(module: str, name: str, build: Build, names: tuple[str, ...], batch_size: int) -> type[Workload]:
+def _made(module: str, name: str, build: Build, names: tuple[str, ...], batch_size: int, counts: str) -> type[Workload]:
     class Function(Workload):
         """Jobs of a function."""
 
-        unit: ClassVar[str] = "samples"
+        unit: ClassVar[str] = counts
         sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {size: {} for size in names}
         source: ClassVar[str] = f"the function {name} of {module}"
 

@@ -14,7 +14,6 @@ import msgspec
 
 from parbench.errors import UsageError
 from parbench.record import RunRecord, Schema
-from parbench.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -23,14 +22,17 @@ SCHEMA = Schema(name="parbench.toloss", major=1, minor=0)
 # A loss counts as reached by the mean of so many steps, not by one lucky batch.
 _SMOOTHED_STEPS = 5
 # Runs that differ in one of these do not train the same thing in the same place; seeds are launches of one.
-_TOLD = ("global_batch_size", "precision", "recompute", "compile", "accumulate", "network", "rank_speed", "straggler")
+_TOLD = (
+    "global_batch_size", "precision", "recompute", "compile", "accumulate", "data_workers", "data_delay_s", "threads",
+    "device", "backend", "network", "rank_speed", "straggler",
+)  # fmt: skip
 
 
 class ToLoss(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy on its way to a loss.
 
     Attributes:
-        workload: with its size, and settings in which runs differ.
+        workload: with its size, and what else runs differ in.
         strategy: as the user wrote it.
         ranks: world size.
         launches: behind the numbers, which are medians over them.
@@ -83,10 +85,10 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
     curves = {run: curve for run, curve in curves.items() if len(curve)}
     if not curves:
         raise UsageError(f"no run under {str(path)!r} has losses of its steps; give results of complete runs")
-    named = namer([by_id[run].spec for run in curves])
+    named = namer([by_id[run] for run in curves])
     groups: dict[str, list[str]] = {}
     for run in curves:
-        groups.setdefault(named(by_id[run].spec), []).append(run)
+        groups.setdefault(named(by_id[run]), []).append(run)
     rows = []
     for workload, runs in groups.items():
         ends = [float(curves[run]["loss"].iloc[-1]) for run in runs if curves[run]["loss"].notna().iloc[-1]]
@@ -98,13 +100,19 @@ def to_loss(path: Path, records: Sequence[RunRecord], target: float | None = Non
     return LossTable(path=str(path), rows=tuple(rows))
 
 
-def namer(specs: Sequence[RunSpec]) -> Callable[[RunSpec], str]:
-    """Return what names a run's workload, with the settings in which `specs` differ."""
-    told = [name for name in _TOLD if len({getattr(spec, name) for spec in specs}) > 1]
+def namer(records: Sequence[RunRecord]) -> Callable[[RunRecord], str]:
+    """Return what names a run's workload, with the settings, machines and software in which `records` differ."""
 
-    def named(spec: RunSpec) -> str:
-        said = (f"{name}={getattr(spec, name)}" for name in told)
-        return ", ".join([f"{spec.workload}/{spec.size}", *said])
+    def facts(record: RunRecord) -> dict[str, object]:
+        where = {"machine": record.environment.fingerprint[:8], "software": record.environment.software[:8]}
+        return {name: getattr(record.spec, name) for name in _TOLD} | where
+
+    every = [facts(record) for record in records]
+    told = [name for name in every[0] if len({each[name] for each in every}) > 1]
+
+    def named(record: RunRecord) -> str:
+        said = (f"{name}={facts(record)[name]}" for name in told)
+        return ", ".join([f"{record.spec.workload}/{record.spec.size}", *said])
 
     return named
 

@@ -15,7 +15,7 @@ from parbench.exporters import mllog, tensorboard, wandb
 from parbench.exporters.exported import Exported, exported
 from parbench.record import Environment, Metric, RunRecord
 from parbench.spec import RunSpec, spec_id
-from parbench.store import Store, find_runs
+from parbench.store import Problem, Store, find_runs
 
 STEPS = {
     "phase": ["timed"] * 4,
@@ -54,8 +54,24 @@ def stored(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(stored: Path) -> Exported:
-    (found,) = exported(find_runs(stored)[0])
+    (found,) = exported(find_runs(stored)[0], [])
     return found
+
+
+def test_series_are_of_timed_steps_and_samples_that_cannot_be_read_are_a_sentence(tmp_path: Path, stored: Path) -> None:
+    (before,) = find_runs(stored)[0]
+    warm = {name: [*values[:2], *values] for name, values in STEPS.items()}
+    warm["phase"] = ["warmup"] * 2 + STEPS["phase"]
+    warm["step"] = [4, 4, *STEPS["step"]]
+    Store(tmp_path / "other").write(before.record, steps=warm, files={})
+    (run,) = find_runs(tmp_path / "other")[0]
+    (found,) = exported([run], [])
+    assert [point[0] for point in found.points] == [5, 6]
+    (run.folder / "steps.parquet").write_bytes(b"PAR1")
+    problems: list[Problem] = []
+    (found,) = exported([run], problems)
+    assert found.points == ()
+    assert "samples cannot be read" in problems[0].sentence
 
 
 def test_what_is_suspect_or_was_not_measured_is_left_out_with_its_reason(run: Exported) -> None:

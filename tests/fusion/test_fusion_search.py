@@ -153,3 +153,14 @@ def test_the_bayesian_search_finds_the_size_that_is_fastest() -> None:
     best = max(len(group.pieces) for group in end.value.value.groups)
     assert best == min(tried, key=lambda size: abs(math.log(size / 8)))
     assert 6 <= best <= 11
+
+
+def test_the_bayesian_search_of_a_small_model_tries_sizes_that_differ() -> None:
+    """Of a few kilobytes, a thousandth of a megabyte is a large part."""
+    gradients = [Gradient(name=str(k), elements=64, bytes=256) for k in range(12)]
+    search, tried = rule("bayesian(trials=8, probes=1, warmup=0)").search(gradients, None, 4), set()
+    plan = next(search)
+    for _ in range(7):
+        tried.add(len(plan.groups))
+        plan = search.send(1.0 + 0.1 * len(plan.groups))
+    assert len(tried) > 2

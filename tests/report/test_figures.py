@@ -149,6 +149,27 @@ def test_trade_offs_mark_the_pareto_front() -> None:
     assert list(edge.get_xdata()) == [1, 2]
 
 
+def test_what_is_suspect_or_not_ranked_is_on_no_front() -> None:
+    point = {"energy_j_per_step": None, "peak_memory_bytes": 2**20}
+    drawn = figures.trade_offs(
+        frame(
+            {"label": "a", "strategy": "a", "step_time_s": 0.003, "ranked": True, "quality": "measured", **point},
+            {"label": "b", "strategy": "b", "step_time_s": 0.002, "ranked": True, "quality": "suspect", **point},
+            {"label": "c", "strategy": "c", "step_time_s": 0.001, "ranked": False, "quality": "measured", **point},
+        )
+    )
+    assert [one.get_fillstyle() for one in lines(drawn.axes[0], "point")] == ["full", "none", "none"]
+    assert "suspect" in drawn.get_supxlabel()
+
+
+def test_lines_whose_names_are_cut_alike_have_two_names_in_the_legend() -> None:
+    common = {"kind": "strong", "speed_up": 1.0, "efficiency": 1.0, "base_ranks": 2}
+    names = [f"replicated(fusion={one}, collective=ring)" for one in ("lazy", "merged")]
+    drawn = figures.scaling(frame(*({"strategy": s, "ranks": n, **common} for s in names for n in (2, 4))))
+    texts = [one.get_text() for one in drawn.axes[0].get_legend().get_texts()]
+    assert len(texts) == len(set(texts)) == 3
+
+
 def test_scaling_lies_beside_the_ideal() -> None:
     drawn = figures.scaling(
         frame(

@@ -49,7 +49,7 @@ def export(
     from parbench.errors import StoreError, UnreadableError, UsageError
     from parbench.exporters.exported import exported
     from parbench.report.words import visible
-    from parbench.store import find_runs
+    from parbench.store import Problem, find_runs
 
     runs, problems = find_runs(path)
     output.notes(problem.sentence for problem in problems)
@@ -61,7 +61,8 @@ def export(
     module = importlib.import_module(f"parbench.exporters.{tool.value}")
     write = cast("Callable[[Exported, Path], Path]", module.write)
     suspect = 0
-    for one in exported(runs):
+    unread: list[Problem] = []
+    for one in exported(runs, unread):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             place = write(one, folder)
@@ -69,5 +70,6 @@ def export(
             raise StoreError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder") from error
         suspect += len(one.left_out)
         output.results(Text(visible(place, 4000), overflow="ignore", no_wrap=True))
+    output.notes(problem.sentence for problem in unread)
     if suspect:
         output.notes([f"{suspect} metrics are left out: not measured, or suspect (their reasons are in the records)"])

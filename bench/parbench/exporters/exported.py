@@ -11,12 +11,14 @@ import msgspec
 
 from parbench.frames import samples_frame
 from parbench.naming import safe_name
-from parbench.store import STEPS, Run
+from parbench.store import STEPS, Problem, Run
 
 if TYPE_CHECKING:
     import pandas
 
 Setting = str | int | float | bool
+# Of a number that is given on bare, that it was not measured is a setting.
+_UNSURE = ("estimated", "paced", "simulated")
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +32,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
         settings: what was asked, where it ran and what was chosen, flat.
         metrics: name -> value; those that were measured and are not suspect.
         left_out: name -> why a metric is not among them.
-        points: (step, seconds so far, seconds of the step, mean loss or None) of every measured step, in order.
+        points: (step, seconds so far, seconds of the step, mean loss or None) of every timed step, in order; what the
+            end of a round completed is in the seconds so far.
     """
 
     name: str
@@ -43,8 +46,13 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[tuple[int, float, float, float | None], ...]
 
 
-def exported(runs: Sequence[Run]) -> Iterator[Exported]:
-    """Yield the runs, one after the other: their samples are read when it is their turn."""
+def exported(runs: Sequence[Run], problems: list[Problem]) -> Iterator[Exported]:
+    """Yield the runs, one after the other: their samples are read when it is their turn.
+
+    Args:
+        runs: to export.
+        problems: samples that cannot be read are added; their runs have no points.
+    """
     for run in runs:
         record = run.record
         found = record.metrics.items()
@@ -58,7 +66,7 @@ def exported(runs: Sequence[Run]) -> Iterator[Exported]:
             settings=_settings(run),
             metrics={name: one.value for name, one in found if one.value is not None and name not in bad},
             left_out=bad,
-            points=tuple(_points(run)),
+            points=tuple(_points(run, problems)),
         )
 
 
@@ -67,8 +75,9 @@ def _settings(run: Run) -> dict[str, Setting]:
     spec = {name: getattr(record.spec, name) for name in record.spec.__struct_fields__}
     chosen = {name: one.value for name, one in record.chosen.items()}
     facts = {f"environment.{name}": value for name, value in record.environment.facts.items()}
+    quality = {f"quality.{name}": one.quality for name, one in record.metrics.items() if one.quality in _UNSURE}
     others = {"suite": record.suite, "status": record.status, "machine": record.environment.fingerprint}
-    found = {**spec, **chosen, **facts, **others}
+    found = {**spec, **chosen, **facts, **quality, **others}
     return {
         name: value if isinstance(value, str | int | float | bool) else " ".join(map(str, value))
         for name, value in found.items()
@@ -76,15 +85,17 @@ def _settings(run: Run) -> dict[str, Setting]:
     }
 
 
-def _points(run: Run) -> Iterator[tuple[int, float, float, float | None]]:
+def _points(run: Run, problems: list[Problem]) -> Iterator[tuple[int, float, float, float | None]]:
     if not (run.folder / STEPS).is_file():
         return
-    steps: pandas.DataFrame = samples_frame([run], [])
+    steps: pandas.DataFrame = samples_frame([run], problems)
+    steps = steps[steps["phase"] == "timed"]
+    drained = {one.first_step + one.steps - 1: one.drain_s for one in run.record.rounds}
     # A step is over when its slowest rank is.
     table = steps.groupby("step").agg(seconds=("seconds", "max"), loss=("loss", "mean")).sort_index()
     passed = 0.0
     for step, seconds, loss in zip(table.index, table["seconds"], table["loss"], strict=True):
-        passed += float(seconds)
+        passed += float(seconds) + drained.get(int(step), 0.0)
         yield int(step), passed, float(seconds), float(loss) if math.isfinite(loss) else None
 
 

@@ -58,12 +58,23 @@ class Source:
         """The record of every run."""
         return [run.record for run in self.runs]
 
-    @cached_property
+    @property
     def steps(self) -> pandas.DataFrame:
         """Samples of some runs, the first launch of every cell first: more lines would hide each other."""
+        return self._sampled[0]
+
+    @property
+    def unread(self) -> Sequence[Problem]:
+        """Samples that cannot be read."""
+        return self._sampled[1]
+
+    @cached_property
+    def _sampled(self) -> tuple[pandas.DataFrame, list[Problem]]:
+        problems: list[Problem] = []
         first = {cell.run_ids[0] for cell in self.cells}
         ordered = sorted(self.runs, key=lambda run: run.record.id not in first)
-        return samples_frame([run for run in ordered if (run.folder / STEPS).is_file()][:MOST_SAMPLED], [])
+        chosen = [run for run in ordered if (run.folder / STEPS).is_file()][:MOST_SAMPLED]
+        return samples_frame(chosen, problems), problems
 
     @cached_property
     def history(self) -> History | None:

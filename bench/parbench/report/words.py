@@ -19,6 +19,18 @@ _PREFIXES = ((1e9, "G", 1e-9), (1e6, "M", 1e-6), (1e3, "k", 1e-3), (0.0, "", 1.0
 _BYTES = ((2**30, "GiB", 2**-30), (2**20, "MiB", 2**-20), (2**10, "KiB", 2**-10), (0.0, "B", 1.0))
 
 
+def distinct(texts: Iterable[str], longest: int) -> dict[str, str]:
+    """Return each text in at most so many characters; those that are cut alike are numbered."""
+    found: dict[str, str] = {}
+    taken: dict[str, int] = {}
+    for text in dict.fromkeys(texts):
+        short = visible(text, longest)
+        taken[short] = taken.get(short, 0) + 1
+        again = f" ({taken[short]})" if taken[short] > 1 else ""
+        found[text] = visible(text, longest - len(again)) + again
+    return found
+
+
 def visible(text: object, longest: int = 500) -> str:
     r"""Return text in which everything that is not printable is spelled out (`\x1b`), cut in the middle if too long.
 

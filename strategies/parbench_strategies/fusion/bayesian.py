@@ -62,7 +62,7 @@ class Bayesian(FusionRule):
         low_mb = min(self._low_mb, high_mb / 10)
         trials = Trials(low_mb, high_mb, _EXPLORES)
         for trial in range(self._trials):
-            mb = min(_DEFAULT_MB, high_mb) if trial == 0 else round(trials.next(), 3)
+            mb = min(_DEFAULT_MB, high_mb) if trial == 0 else trials.next()
             plan = _of_size(gradients, element_bytes, mb)
             taken = []
             for _ in range(self._warmup + self._counted):

@@ -38,7 +38,8 @@ class Fedavg(Strategy):
 
     A step is a round: the ranks are the clients drawn for it, and a rank's share of the global batch is what its client
     holds. A client begins with the common weights and a fresh optimizer, and passes over its data `local_epochs` times.
-    One epoch in one batch (`local_batch_size=inf`) is synchronous SGD.
+    One epoch in one batch (`local_batch_size=inf`) is synchronous SGD, without momentum: clients begin each round
+    without any.
 
     Args:
         local_epochs: passes of a client over its data in a round; the paper's E.

@@ -68,6 +68,7 @@ class Engine:
     ) -> None:
         self._parameters = parameters
         self._optional = optional
+        self._device = ctx.device
         self._planner = planner
         self._exchanger = exchanger
         self._overlap = overlap
@@ -103,7 +104,7 @@ class Engine:
             lanes = self._pools.lanes
             order = self._ordering([lane.priority for lane in lanes])
             self._turns = Turns(lanes, order, self._exchanger, self._thread, halves=self._halves)
-        self._started_s = time.perf_counter()
+        self._started_s = self._moment()
         self._missing = dict.fromkeys(self._parameters)
         self._waiting = list(self._pools.sizes)
         self._next = 0
@@ -148,7 +149,7 @@ class Engine:
 
     def planned_anew(self) -> bool:
         """Plan by what this step took, and return whether the next has another plan: then `lay_out`."""
-        return not self._planner.settled and self._planner.step(time.perf_counter() - self._started_s)
+        return not self._planner.settled and self._planner.step(self._moment() - self._started_s)
 
     def lay_out(self) -> None:
         """Make pools for the present plan; nothing may be on its way."""
@@ -228,6 +229,12 @@ class Engine:
             "largest_group_bytes": largest,
             **self._exchanger.notes(),
         }
+
+    def _moment(self) -> float:
+        """Return the time; while plans go by it, after what an accelerator still does."""
+        if not self._planner.settled and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
 
     # ---- in the thread of backward
 

@@ -45,8 +45,10 @@ def trade_off_frame(cells: Sequence[Cell], records: Sequence[RunRecord]) -> pand
     for one in measured(cells, records):
         values = {name: _value(one.metric(name)) for name in names}
         if values["step_time_s"] is not None and (values[names[1]] is not None or values[names[2]] is not None):
-            rows.append({**one.facts, **values})
-    frame = frame_of(rows, ("group", "label", "strategy", *names))
+            doubtful = [found.quality for name in names if (found := one.metric(name)) and found.quality != "measured"]
+            quality = "suspect" if "suspect" in doubtful else next(iter(doubtful), "measured")
+            rows.append({**one.facts, **values, "quality": quality})
+    frame = frame_of(rows, ("group", "label", "strategy", *names, "quality"))
     frame = frame.astype(dict.fromkeys(names, "float64"))
     # One point is no trade-off.
     return frame[frame.groupby("group")["label"].transform("size") > 1] if len(frame) else frame

@@ -10,7 +10,7 @@ from parbench.comparable import grouped
 from parbench.metrics import Cell
 from parbench.record import Metric, RunRecord
 from parbench.report.rows import machine_of, namer
-from parbench.report.words import visible
+from parbench.report.words import distinct
 
 if TYPE_CHECKING:
     import pandas
@@ -75,14 +75,8 @@ def measured(cells: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[Me
 
 
 def short_names(strategies: Iterable[str]) -> dict[str, str]:
-    """Return what figures call strategies: their texts, cut where long, and numbered where they are cut alike."""
-    found: dict[str, str] = {}
-    taken: dict[str, int] = {}
-    for text in dict.fromkeys(strategies):
-        short = visible(text, 40)
-        taken[short] = taken.get(short, 0) + 1
-        found[text] = short if taken[short] == 1 else f"{short} ({taken[short]})"
-    return found
+    """Return what figures call strategies: no two alike."""
+    return distinct(strategies, 40)
 
 
 def frame_of(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> pandas.DataFrame:

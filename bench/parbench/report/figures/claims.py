@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from parbench.report.figures.canvas import COLUMN, MOST_ROWS, Look, canvas, texts
 from parbench.report.figures.colours import palette
 from parbench.report.figures.marking import ends_of, in_unit, interval, legend, logarithmic, rows
-from parbench.report.words import visible
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +41,7 @@ def predicted(frame: pandas.DataFrame, look: Look = COLUMN) -> Figure:
                     color=mark.colour,
                     markersize=4,
                     alpha=0.85,
-                    label=visible(strategy, 26),
+                    label=str(strategy),
                     gid=f"{strategy}/{what}",
                 )
             logarithmic(axes.xaxis)

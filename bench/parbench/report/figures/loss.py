@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from parbench.report.figures.canvas import COLUMN, Look, canvas, texts
 from parbench.report.figures.marking import in_unit, legend
-from parbench.report.words import visible
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +43,7 @@ def loss(frame: pandas.DataFrame, look: Look = COLUMN, *, against: tuple[Against
                     part["loss"].to_numpy(dtype=float),
                     color=mark.colour,
                     linestyle="-" if not mark.hatch else "--",
-                    label=visible(label, 26),
+                    label=str(label),
                     gid=str(run),
                 )
             axes.set_xlabel(f"{what} ({unit})" if unit else what)

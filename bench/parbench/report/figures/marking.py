@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from parbench.report.figures.colours import Mark
-from parbench.report.words import SIGNS, number, scale, visible
+from parbench.report.words import SIGNS, distinct, number, scale
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +31,7 @@ def in_unit(values: Iterable[float], unit: str) -> tuple[float, str]:
 
 def rows(axes: Axes, names: Sequence[str]) -> None:
     """Give every row its name, the first on top."""
-    axes.set_yticks(range(len(names)), [visible(name, _LONGEST_NAME) for name in names])
+    axes.set_yticks(range(len(names)), [distinct(names, _LONGEST_NAME)[name] for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -46,6 +46,7 @@ def marked(frame: pandas.DataFrame) -> tuple[dict[str, str], str]:
     """
     called: dict[str, str] = {}
     meant: dict[str, str] = {}
+    short = distinct(map(str, frame["label"]), _LONGEST_NAME)
     for _, one in frame.drop_duplicates("label").iterrows():
         quality = str(one.get("quality", "measured"))
         signs = SIGNS.get(quality, "")
@@ -55,7 +56,7 @@ def marked(frame: pandas.DataFrame) -> tuple[dict[str, str], str]:
             signs += " *"
             meant["*"] = "*: not ranked, it is not known to train as one process does"
         label = str(one["label"])
-        called[label] = visible(label, _LONGEST_NAME - len(signs)) + signs
+        called[label] = short[label] + signs
     return called, "".join(f"; {one}" for one in meant.values())
 
 
@@ -98,7 +99,7 @@ def line(
         marker=mark.marker,
         markersize=3.5,
         linestyle=style,
-        label=visible(label, _LONGEST_NAME),
+        label=label,
     )
     if ends and len(x) > 1:
         axes.fill_between(x, ends[0], ends[1], color=mark.colour, alpha=0.18, linewidth=0)
@@ -112,7 +113,7 @@ def legend(axes: Axes, *, columns: int = 2) -> None:
     if unique:
         axes.legend(
             list(unique.values()),
-            list(unique),
+            list(distinct(unique, _LONGEST_NAME).values()),
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
             ncols=columns,

@@ -131,6 +131,7 @@ def _left_out(source: Source) -> Iterator[str]:
     if source.problems:
         yield f"{len(source.problems)} records could not be read and are left out."
         yield from (visible(problem.sentence, _LONGEST) for problem in source.problems[:20])
+    yield from (visible(problem.sentence, _LONGEST) for problem in source.unread[:20])
 
 
 def _environments(records: list[RunRecord]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
