@@ -109,7 +109,8 @@ def test_mlperf_logging_parses_every_line(run: Exported, tmp_path: Path) -> None
 
 def test_tensorboard_reads_scalars_back(run: Exported, tmp_path: Path) -> None:
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader", reason="tensorboard")
-    folder = tensorboard.write(run, tmp_path)
+    tensorboard.write(run, tmp_path)
+    folder = tensorboard.write(run, tmp_path)  # again: not beside the former
     assert folder == tmp_path / "20261130T100000Z-00000001"
     (file,) = folder.iterdir()
     seen = {}

@@ -9,7 +9,7 @@ from parbench.exporters.exported import Exported
 
 
 def write(run: Exported, folder: Path) -> Path:
-    """Write an event file into a folder of the run's own and return that.
+    """Write an event file into a folder of the run's own, in the place of a former one, and return that.
 
     Raises:
         MissingError: tensorboard is not installed.
@@ -22,6 +22,8 @@ def write(run: Exported, folder: Path) -> Path:
     except ImportError as error:
         raise MissingError("this export needs tensorboard: pip install 'parbench[tensorboard]'") from error
     place = folder / run.name
+    for former in place.glob("events.out.tfevents.*"):
+        former.unlink()  # another file beside it would be read as well, and every scalar twice
     writer = EventFileWriter(str(place))
 
     def scalar(tag: str, value: float, step: int, at_s: float) -> None:

@@ -11,6 +11,7 @@ from parbench.report import data, figures
 from parbench.report.data.measured import frame_of
 from parbench.report.figures.canvas import Look
 from parbench.report.sources import Source
+from parbench.report.words import distinct
 
 if TYPE_CHECKING:
     import pandas
@@ -66,6 +67,9 @@ def _bandwidth(source: Source) -> pandas.DataFrame:
     import pandas
 
     parts = [data.bandwidth_frame(path) for path in source.benches]
+    if parts[1:]:  # the same collective in two files is two lines
+        stems = distinct((path.name for path in source.benches), 20)
+        parts = [p.assign(label=p["label"] + f", {stems[f.name]}") for p, f in zip(parts, source.benches, strict=True)]
     return pandas.concat(parts, ignore_index=True) if parts else frame_of([], ("label",))
 
 
